@@ -1,0 +1,270 @@
+"""The tracer: records what TensorFlow runs in this process into a trace.
+
+Compares nothing. Importing it imports neither TensorFlow nor numpy: a program that is recorded does so itself, after it
+has set what must be set before.
+"""
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
+from tfbisect.recorder.hooks import Hooks
+
+if TYPE_CHECKING:
+    from tfbisect.recorder.eager import EagerRecorder
+    from tfbisect.recorder.function import FunctionRecorder
+    from tfbisect.recorder.recording import Recording
+
+_current: "_Session | None" = None  # the one recording of this process
+
+
+class _Session:
+    """A recording from its request to its end. The file and TensorFlow's parts are made when TensorFlow first runs."""
+
+    def __init__(self, path: str | os.PathLike[str], values: str, force: bool, program: str | None) -> None:
+        self.path = Path(path)
+        if self.path.exists() and not force:
+            raise OutputExists(self.path)
+        if not self.path.absolute().parent.is_dir():
+            raise Usage(f"output {self.path}", found="no such folder", expected="an existing folder")
+        self._values, self._force, self._program = values, force, program
+        self._argv = list(sys.argv)
+        self._lock = threading.RLock()
+        self._hooks = Hooks(self)
+        self._pid = os.getpid()
+        self._recording: Recording | None = None
+        self._functions: FunctionRecorder | None = None
+        self._eager: EagerRecorder | None = None
+        self._context_told = False
+        self._before: frozenset[str] = frozenset()
+        self.failed = False
+
+    def start(self) -> None:
+        context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+        if context is not None and context._context_handle is not None:
+            self._before = frozenset(_text(name) for name in context.list_function_names())
+        if "tensorflow" in sys.modules:
+            self._open()  # a file that cannot be written is an error now, not a warning later
+        self._hooks.install()
+
+    def stop(self, exit_status: int | None = None, reason: str | None = None) -> None:
+        """End the trace and take the hooks out. A second call does nothing."""
+        with self._lock:
+            if os.getpid() != self._pid:
+                return
+            recording = self._open()
+            streams = self._functions is not None and self._functions.has_streams
+            self._hooks.remove(keep_calls=streams)
+            if recording.active:
+                self._tell_tensorflow()
+                recording.close(exit_status, reason)
+
+    @property
+    def summary(self) -> str:
+        recording = self._recording
+        events = recording.events if recording else 0
+        note = " (incomplete: see the warning above)" if recording and recording.broken else ""
+        return f"trace {printable(self.path)}: {events:,} events{note}"
+
+    # --- the hooks' listener ------------------------------------------------------------------------------------
+
+    def call_function(
+        self, context: Any, plain: Callable[..., Any], name: bytes, inputs: Sequence[Any], outputs: int
+    ) -> Any:  # fmt: skip
+        if os.getpid() != self._pid:
+            return plain(context, name, inputs, outputs)
+        if self._functions is None:
+            try:
+                self._start_functions(context, plain)
+            except Exception as error:
+                self._give_up(error)
+                return plain(context, name, inputs, outputs)
+        self._hooks.attach()
+        assert self._functions is not None
+        return self._functions.call(name, inputs, outputs)
+
+    def op_callback(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("graph") is not None or os.getpid() != self._pid or self.failed:
+            return
+        if self._eager is None:
+            try:
+                self._start_eager()
+            except Exception as error:
+                self._give_up(error)
+                return
+        assert self._eager is not None
+        self._eager(*args, **kwargs)
+
+    def step(self) -> None:
+        if self._recording is None:
+            self._open()
+        assert self._recording is not None
+        self._recording.step += 1
+
+    # --- parts, made on first use -----------------------------------------------------------------------------------
+
+    def _open(self) -> "Recording":
+        with self._lock:
+            if self._recording is None:
+                from tfbisect.recorder import runinfo
+                from tfbisect.recorder.policy import ValuePolicy
+                from tfbisect.recorder.recording import Recording
+                from tfbisect.trace import TraceWriter
+
+                writer = TraceWriter(self.path, force=self._force)
+                self._recording = Recording(writer, ValuePolicy(self._values), self._program)
+                run = runinfo.at_start(self._program, self._argv, {"values": self._values})
+                writer.journal({"kind": "info", "run": run})
+                writer.flush()
+            return self._recording
+
+    def _start_eager(self) -> None:
+        with self._lock:
+            if self._eager is None:
+                from tfbisect.recorder.eager import EagerRecorder
+
+                self._eager = EagerRecorder(self._open())
+
+    def _start_functions(self, context: Any, plain: Callable[..., Any]) -> None:
+        with self._lock:
+            if self._functions is None:
+                from tfbisect.recorder.function import FunctionRecorder
+
+                self._functions = FunctionRecorder(self._open(), context, plain, self._before)
+
+    def _tell_tensorflow(self) -> None:
+        """What TensorFlow was set up with, as it stands at the end: nothing is asked that would start it."""
+        from tfbisect.recorder import runinfo
+
+        recording = self._recording
+        context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+        if recording is not None and context is not None and context._context_handle is not None:
+            recording.writer.journal({"kind": "info", "run": runinfo.of_tensorflow(context)})
+
+    def _give_up(self, error: Exception) -> None:
+        """Recording could not begin: say so once; the program goes on."""
+        if not self.failed:
+            self.failed = True
+            print(f"tfbisect: nothing is recorded, the program goes on: {error}"[:500], file=sys.stderr)
+            self._hooks.remove()
+
+
+@contextlib.contextmanager
+def record(path: str | os.PathLike[str], *, values: str = "auto", force: bool = False) -> Iterator[None]:
+    """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
+
+    values: which tensors are kept beside their digests: "none", "auto" (up to 4 KiB each, 256 MiB in all), "all" or a
+    regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file.
+
+    Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
+    """
+    session = _begin(path, values, force, None)
+    try:
+        yield
+    finally:
+        _finish(session, None)
+
+
+def step() -> None:
+    """Mark the beginning of a training step; without a mark, steps are found from what the program does."""
+    if _current is not None:
+        _current.step()
+
+
+def run_program(
+    path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
+    force: bool = False,
+) -> int:  # fmt: skip
+    """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
+
+    It sees its own `sys.argv`, `sys.path[0]` and `__file__`. An uncaught exception is shown as Python shows it and
+    gives status 1. The trace is closed when the interpreter ends, after the program's own threads and exit handlers.
+
+    Raises ProgramNotFound, OutputExists, Usage.
+    """
+    file = Path(program)
+    if not file.is_file():
+        raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
+    session = _begin(path, values, force, str(file))
+    status: list[int | None] = [None]
+
+    def close() -> None:
+        _finish(session, status[0])
+        print(f"tfbisect: {session.summary}", file=sys.stderr)
+
+    atexit.register(close)
+    _close_before_hard_exit(session)
+    ended = status[0] = _run_main(file, [str(program), *args])
+    return ended
+
+
+def _begin(path: str | os.PathLike[str], values: str, force: bool, program: str | None) -> _Session:
+    global _current
+    if _current is not None:
+        raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
+    session = _Session(path, values, force, program)
+    session.start()
+    _current = session
+    return session
+
+
+def _finish(session: _Session, exit_status: int | None) -> None:
+    global _current
+    _current = None
+    session.stop(exit_status)
+
+
+def _run_main(file: Path, argv: list[str]) -> int:
+    """Execute a file as Python would: -> the exit status; tracebacks go to standard error without our frames."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=str(file), __builtins__=__builtins__, __spec__=None, __cached__=None)
+    sys.modules["__main__"] = main
+    sys.argv, sys.path[0] = argv, str(file.absolute().parent)
+    try:
+        source = file.read_bytes()
+        code = compile(source, str(file), "exec", dont_inherit=True)
+        exec(code, main.__dict__)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        error = error.with_traceback(trace)
+        try:
+            sys.excepthook(type(error), error, trace)
+        except Exception:
+            traceback.print_exception(type(error), error, trace)
+        if isinstance(error, KeyboardInterrupt):
+            return 130
+        return 1
+    return 0
+
+
+def _close_before_hard_exit(session: _Session) -> None:
+    """`os._exit` runs no exit handlers: the trace is closed first."""
+    plain = os._exit
+
+    def hard_exit(status: int) -> None:
+        with contextlib.suppress(BaseException):
+            if os.getpid() == session._pid and _current is session:
+                _finish(session, status)
+                print(f"tfbisect: {session.summary}", file=sys.stderr)
+        plain(status)
+
+    os._exit = hard_exit  # type: ignore[assignment]
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name

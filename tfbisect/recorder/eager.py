@@ -1,0 +1,184 @@
+"""Eager ops: each one is a call of a graph of one op, recorded from an op callback.
+
+Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: the arguments of an op callback
+(`op_callbacks.add_op_callback`), `EagerTensor._id`, `EagerTensor._handle_data`, `EagerTensor._numpy_internal`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import gen_resource_variable_ops
+
+from tfbisect.model import CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.recorder import digest
+from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.recording import Recording, Thread, array_of
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is known of an eager op at one line of the program."""
+
+    graph: int
+    outputs: list[int]  # OUTPUT site of each output, -1 where there is nothing to digest
+    writes: list[tuple[int, int, int]]  # input position of a variable's handle, WRITE site, DataType
+    label: str
+    rows: str  # how to read only the rows that were written: "", "gather" or "gather_nd"
+    indices: int
+
+
+class EagerRecorder:
+    """Records eager ops; called by TensorFlow right after each."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._plans: dict[Any, _Plan] = {}
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def __call__(
+        self, op_type: Any, inputs: Sequence[Any], attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:  # fmt: skip
+        """An op callback. Returns None, which leaves the outputs as they are; nothing escapes from it."""
+        recording = self._recording
+        if graph is not None or not recording.active:  # a graph under construction runs nothing
+            return
+        thread = recording.thread()
+        if thread.muted:
+            return
+        thread.muted = True
+        try:
+            name = op_type if isinstance(op_type, str) else op_type.decode()
+            if not name.startswith("__"):
+                with recording.lock:
+                    self._record(thread, name, inputs, attrs, outputs)
+        except Exception as error:
+            recording.fail(f"eager op {op_type}", error)
+        finally:
+            thread.muted = False
+
+    def _record(self, thread: Thread, op: str, inputs: Sequence[Any], attrs: Any, outputs: Any) -> None:
+        recording = self._recording
+        stack = recording.stacks.here(2)
+        if outputs is None:
+            outputs = ()
+        elif not isinstance(outputs, list | tuple):
+            outputs = (outputs,)
+        key = op, stack, len(inputs), len(outputs), _hashable(attrs)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(op, stack, inputs, attrs, outputs)
+        writer = recording.writer
+        sources = [recording.producer(tensor, thread, op, stack) for tensor in inputs]
+        call = recording.new_call()
+        for index, source in enumerate(sources):
+            writer.link(call, index, *source)
+        for index, tensor in enumerate(outputs):
+            recording.produced(tensor, call, index)
+            if plan.outputs[index] >= 0:
+                recording.array_event(call, plan.outputs[index], array_of(tensor), plan.label)
+        for position, site, dtype in plan.writes:
+            array = self._written(plan, op, inputs, position, dtype)
+            recording.array_event(call, site, array, plan.label)
+        writer.call(
+            call, plan.graph, thread.number, CallState.OK, recording.parent(thread), recording.step, stack
+        )  # fmt: skip
+        recording.flush()
+
+    def _written(
+        self, plan: _Plan, op: str, inputs: Sequence[Any], position: int, dtype: int
+    ) -> np.ndarray | None:  # fmt: skip
+        """What the variable holds after the op: all of it, or the rows that a scatter wrote."""
+        if op == "AssignVariableOp":
+            return array_of(inputs[1])  # what it stores is its input
+        handle = inputs[position]
+        if plan.rows == "gather":
+            read = gen_resource_variable_ops.resource_gather(handle, inputs[plan.indices], dtype)
+        elif plan.rows == "gather_nd":
+            read = gen_resource_variable_ops.resource_gather_nd(handle, inputs[plan.indices], dtype)
+        else:
+            read = gen_resource_variable_ops.read_variable_op(handle, dtype)
+        return array_of(read)
+
+    def _plan(self, op: str, stack: int, inputs: Sequence[Any], attrs: Any, outputs: Sequence[Any]) -> _Plan:
+        recording = self._recording
+        definition = op_def_registry.get(op)
+        flags = NodeFlag.NONE
+        if definition is not None and definition.is_stateful:
+            flags |= NodeFlag.STATEFUL
+        if op in optypes.RANDOM:
+            flags |= NodeFlag.RANDOM
+        if op in optypes.HOST:
+            flags |= NodeFlag.HOST
+        handles = [] if op in optypes.READERS else _variables(inputs)
+        if handles:
+            flags |= NodeFlag.WRITER
+        names = [arg.name for arg in definition.input_arg] if definition is not None else []
+        rows, indices = "", -1
+        if handles and "indices" in names and len(names) == len(inputs):
+            rows, indices = "gather" if optypes.ROW_WRITES.match(op) else "gather_nd", names.index("indices")
+        count = len(inputs)
+        dtypes = [tensor.dtype.as_datatype_enum for tensor in outputs]
+        if any(dtype == digest.DT_VARIANT for dtype in dtypes):
+            flags |= NodeFlag.OPAQUE
+        nodes = [Node(name=f"arg{index}", op="_Arg", index=index) for index in range(count)]
+        text = digest.of_text([(str(k), _plain(v)) for k, v in zip(attrs[::2], attrs[1::2], strict=True)])
+        device = getattr(outputs[0], "device", "") if outputs else ""
+        nodes.append(Node(
+            name=op, op=op, device=device, stack=stack, attrs=text, flags=flags,
+            inputs=tuple(Edge(index, 0) for index in range(count)),
+        ))  # fmt: skip
+        nodes += [
+            Node(name=f"result{i}", op="_Retval", index=i, inputs=(Edge(count, i),)) for i in range(len(outputs))
+        ]
+        structure = digest.of_text("eager", op, text, count, len(outputs))
+        graph = recording.writer.graph(op, op, GraphKind.EAGER, structure, nodes)
+        sites = [
+            -1
+            if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT)
+            else recording.writer.sites(graph, [(count, index, SiteKind.OUTPUT, dtype)])
+            for index, dtype in enumerate(dtypes)
+        ]
+        writes = [
+            (position, recording.writer.sites(graph, [(count, position, SiteKind.WRITE, dtype)]), dtype)
+            for position, dtype in handles
+        ]
+        source = recording.stacks.innermost(stack)
+        where = f"{source[0]}:{source[1]}" if source else "?"
+        return _Plan(graph, sites, writes, f"{op} at {where}", rows, indices)
+
+
+def _variables(inputs: Sequence[Any]) -> list[tuple[int, int]]:
+    found = []
+    for position, tensor in enumerate(inputs):
+        if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE:
+            data = getattr(tensor, "_handle_data", None)
+            if data is not None and data.is_set:
+                found.append((position, data.shape_and_type[0].dtype))
+    return found
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_hashable(item) for item in value)
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """An attribute's value as it would read in another process: numbers and texts, functions by their user's name."""
+    if isinstance(value, bool | int | float | type(None)):
+        return value
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return optypes.user_name(value) if value.startswith("__") else value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    number = getattr(value, "as_datatype_enum", None)
+    return number if number is not None else type(value).__name__

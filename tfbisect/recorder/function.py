@@ -1,0 +1,451 @@
+"""tf.function calls: which twin runs in a function's place, and what its rows say.
+
+Replaces nothing in TensorFlow by itself: `hooks` sends every call here. Private TensorFlow API used here, tried on
+2.16.2, 2.18.1 and 2.21.0: `execute.execute / execute_with_cancellation`, `cancellation.context`,
+`context.Context.function_call_options / add_function_def / remove_function / has_function`.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.eager import cancellation, execute
+from tensorflow.python.framework import errors, op_def_registry, ops, tensor_util
+from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
+
+from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.recorder import controlflow, digest, executed
+from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.origins import Origins
+from tfbisect.recorder.recording import Recording, array_of
+from tfbisect.recorder.rows import GroupReader
+from tfbisect.recorder.twin import GROUP_SIZE, PATH, QUEUE, QUEUE_SHAPES, QUEUE_TYPES, Twin, TwinBuilder, user_op
+
+Plain = Callable[[Any, bytes, Sequence[Any], int], Any]
+_IGNORED_ATTRS = frozenset({
+    "_class", "_output_shapes", "config_proto", "config", "executor_type", "token", "shared_name", "container",
+    "_XlaHasReferenceVars", "_user_specified_name", "_input_shapes", "value", "_resource_arg_unique_id",
+    "_handle_shapes", "_handle_dtypes", "_collective_manager_ids", "_kernel", "_has_manual_control_dependencies",
+})  # fmt: skip
+
+
+@dataclass(slots=True)
+class Plan:
+    """How calls of a function run and what is recorded of them."""
+
+    function: str  # TensorFlow's name
+    user: str  # the user's
+    graph: int
+    arguments: list[int]  # ARG site of each argument, -1 for resources
+    takers: list[tuple[str, int]]  # for each argument, op type and stack of the first op that takes it
+    twin: str | None = None
+    attrs: tuple[Any, ...] = ()
+    draws: bool = False
+    results: list[int] = field(default_factory=list)  # OUTPUT site of each result, where no twin records them
+    reason: str = ""  # why there is no twin
+
+
+class FunctionRecorder:
+    """Runs functions as their twins and turns the twins' rows into events."""
+
+    def __init__(self, recording: Recording, context: Any, plain: Plain, before: frozenset[str]) -> None:
+        self._recording, self._context, self._plain = recording, context, plain
+        self._before = before  # functions that may have run before recording began
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._groups: dict[int, GroupReader] = {}
+        self._group_numbers, self._fresh = itertools.count(), itertools.count()
+        self._build_lock = threading.RLock()
+        self._rows: dict[int, list[tuple[GroupReader, np.ndarray, bytes]]] = {}
+        self._queue: Any = None
+        self._origins = Origins(context, recording.stacks.of_frames)
+        self.host = ""
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether a twin holds a random stream: its function must go on as the twin to its last call."""
+        return any(plan.draws and plan.twin for plan in self._plans.values())
+
+    # --- a call -------------------------------------------------------------------------------------------------
+
+    def call(self, name: bytes, inputs: Sequence[Any], num_outputs: int) -> Any:
+        """Run function `name` as `Context.call_function` would, recorded. Errors of the user's own pass through."""
+        recording = self._recording
+        thread = recording.thread()
+        if thread.muted:
+            return self._plain(self._context, name, inputs, num_outputs)
+        try:
+            plan = self._plan(name.decode(), inputs, num_outputs)
+        except Exception as error:
+            recording.fail(f"preparing {name.decode()}", error)
+            return self._plain(self._context, name, inputs, num_outputs)
+        if not recording.active and not (plan.twin and plan.draws):
+            return self._plain(self._context, name, inputs, num_outputs)
+        call, limit = self._begin(plan, inputs)
+        state, outputs = CallState.FAILED, None
+        try:
+            with recording.open_call(call):
+                outputs = self._run(plan, name, inputs, num_outputs, call, limit)
+            state = CallState.OK
+            return outputs
+        finally:
+            self._end(plan, call, state, outputs or ())
+
+    def _run(
+        self, plan: Plan, name: bytes, inputs: Sequence[Any], num_outputs: int, call: int, limit: int
+    ) -> Any:  # fmt: skip
+        with self._recording.muted():
+            if plan.twin is None:
+                return self._plain(self._context, name, inputs, num_outputs)
+            # NumPy arrays, not Python numbers: those would go through TensorFlow's cache of eager scalars
+            row = np.full(PATH, -1, np.int64)
+            row[0] = call
+            extra = [self._tensor(row), self._tensor(np.array([1, limit], np.int32))]
+            manager = cancellation.context()
+            try:
+                if manager is None:
+                    outputs = execute.execute(
+                        plan.twin, num_outputs=num_outputs, inputs=[*inputs, *extra], attrs=plan.attrs,
+                        ctx=self._context,
+                    )  # fmt: skip
+                else:
+                    outputs = execute.execute_with_cancellation(
+                        plan.twin, num_outputs=num_outputs, inputs=[*inputs, *extra], attrs=plan.attrs,
+                        ctx=self._context, cancellation_manager=manager,
+                    )  # fmt: skip
+            except errors.OpError as error:
+                error._message = _with_name(error.message, plan.twin, plan.function)
+                raise
+        return outputs or None
+
+    def _tensor(self, array: np.ndarray) -> Any:
+        return ops.EagerTensor(array, self.host, None)
+
+    def _begin(self, plan: Plan, inputs: Sequence[Any]) -> tuple[int, int]:
+        """Record the arguments; -> (call, bytes of each value to hand over)."""
+        recording = self._recording
+        if not recording.active:
+            return recording.new_call(), 0
+        with recording.lock:
+            thread = recording.thread()
+            try:
+                sources = [
+                    recording.producer(tensor, thread, *plan.takers[index]) for index, tensor in enumerate(inputs)
+                ]
+                call = recording.new_call()
+                for index, tensor in enumerate(inputs):
+                    recording.writer.link(call, index, *sources[index])
+                    if plan.arguments[index] >= 0:
+                        recording.array_event(call, plan.arguments[index], array_of(tensor), f"{plan.user}/arguments")
+                return call, recording.policy.limit()
+            except Exception as error:
+                recording.fail(f"arguments of {plan.user}", error)
+                return recording.new_call(), 0
+
+    def _end(self, plan: Plan, call: int, state: CallState, outputs: Sequence[Any]) -> None:
+        recording = self._recording
+        with recording.lock:
+            try:
+                self._drain()
+                rows = self._rows.pop(call, [])
+                if not recording.active:
+                    return
+                for reader, path, blob in rows:
+                    reader.record(recording, call, path, blob)
+                for index, tensor in enumerate(outputs):
+                    recording.produced(tensor, call, index)
+                    if plan.results:
+                        array = array_of(tensor)
+                        recording.array_event(call, plan.results[index], array, f"{plan.user}/results")
+                if plan.twin is None:
+                    recording.unseen(plan.user, "PartitionedCall", plan.reason)
+                thread = recording.thread()
+                recording.writer.call(
+                    call, plan.graph, thread.number, state, recording.parent(thread), recording.step,
+                    recording.stacks.here(1),
+                )  # fmt: skip
+                recording.flush()
+            except Exception as error:
+                recording.fail(f"results of {plan.user}", error)
+
+    def _drain(self) -> None:
+        """Take all rows off the queue; those of calls still running wait for their call's end."""
+        if self._queue is None:
+            return
+        with self._recording.muted():
+            size = gen_data_flow_ops.queue_size_v2(self._queue)
+            if not int(size._numpy_internal()):
+                return
+            rows = gen_data_flow_ops.queue_dequeue_many_v2(self._queue, size, component_types=QUEUE_TYPES)
+            numbers, paths, blobs = (row._numpy_internal() for row in rows)
+        for number, path, blob in zip(numbers.tolist(), paths, blobs.tolist(), strict=True):
+            self._rows.setdefault(int(path[0]), []).append((self._groups[number], path, blob))
+
+    # --- plans ----------------------------------------------------------------------------------------------------
+
+    def _plan(self, name: str, inputs: Sequence[Any], num_outputs: int) -> Plan:
+        """The plan for a call, keyed by all that TensorFlow keys its kernels by."""
+        context = self._context
+        attrs = tuple(itertools.chain(*context.function_call_options.as_attrs().items()))
+        key = name, attrs, context.device_name, tuple(tensor.dtype for tensor in inputs)
+        plan = self._plans.get(key)
+        if plan is None:
+            with self._build_lock, self._recording.muted():
+                plan = self._plans.get(key)
+                if plan is None:
+                    context.ensure_initialized()
+                    if self._queue is None:
+                        self._prepare()
+                    plan = self._plans[key] = self._make(name, inputs, num_outputs, attrs)
+        return plan
+
+    def _prepare(self) -> None:
+        self.host = next(d for d in self._context.devices() if d.endswith("/device:CPU:0"))
+        with ops.device(self.host):
+            self._queue = gen_data_flow_ops.fifo_queue_v2(
+                component_types=QUEUE_TYPES, shapes=[list(s) for s in QUEUE_SHAPES], capacity=2**31 - 1,
+                shared_name=QUEUE,
+            )  # fmt: skip
+
+    def _make(self, name: str, inputs: Sequence[Any], num_outputs: int, attrs: tuple[Any, ...]) -> Plan:
+        definition = self._context.get_function_def(name)
+        user = optypes.user_name(name)
+        try:
+            if name in self._before and self._holds_stream(name):
+                raise executed.NotToBeHad("it draws random numbers and may have run before recording began")
+            if _user_collects_metadata():
+                raise executed.NotToBeHad("the program collects run metadata or a profile")
+            graph = executed.executed_graph(self._context, name, inputs, num_outputs, attrs)
+            twin = TwinBuilder(
+                f"{name}__twin{next(self._fresh)}", definition, graph, variables=_variables(inputs), host=self.host,
+                keep=lambda node: self._recording.policy.wants(f"{user}/{node}"),
+                group_size=1 if self._recording.policy.wants_large else GROUP_SIZE, next_group=self._group_numbers,
+            ).build()  # fmt: skip
+            twin_attrs = _without_optimizer(attrs)
+            self._try(twin, inputs, num_outputs, twin_attrs)
+        except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            return self._opaque_plan(name, user, definition, inputs, reason)
+        return self._twin_plan(name, user, definition, twin, twin_attrs)
+
+    def _holds_stream(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether a function, or one that it calls, holds a kernel with a random stream of its own."""
+        if name in seen or not self._context.has_function(name):
+            return False
+        for node in self._context.get_function_def(name).node_def:
+            if node.op in optypes.RANDOM:
+                return True
+            callees = [v.func.name for v in node.attr.values() if v.HasField("func")]
+            callees += [f.name for v in node.attr.values() if v.HasField("list") for f in v.list.func]
+            if any(self._holds_stream(callee, seen | {name}) for callee in callees):
+                return True
+        return False
+
+    def _try(self, twin: Twin, inputs: Sequence[Any], num_outputs: int, attrs: tuple[Any, ...]) -> None:
+        """Register the twin and instantiate it without running a kernel. Raises OpError when TensorFlow refuses it."""
+        self._context.add_function_def(twin.definition)
+        name = twin.definition.signature.name
+        cancelled = cancellation.CancellationManager()
+        cancelled.start_cancel()
+        extra = [self._tensor(np.full(PATH, -1, np.int64)), self._tensor(np.array([1, 0], np.int32))]
+        try:
+            execute.execute_with_cancellation(
+                name, num_outputs=num_outputs, inputs=[*inputs, *extra], attrs=attrs, ctx=self._context,
+                cancellation_manager=cancelled,
+            )  # fmt: skip
+        except errors.CancelledError:
+            pass
+        except errors.OpError:
+            self._context.remove_function(name)
+            raise
+
+    def _opaque_plan(self, name: str, user: str, definition: Any, inputs: Sequence[Any], reason: str) -> Plan:
+        signature = definition.signature
+        nodes = [
+            Node(name=arg.name, op="_Arg", index=index, attrs=digest.of_text(arg.type))
+            for index, arg in enumerate(signature.input_arg)
+        ]
+        flags = NodeFlag.OPAQUE | NodeFlag.STATEFUL
+        everything = tuple(Edge(index, 0) for index in range(len(nodes)))
+        nodes.append(Node(name=user, op="PartitionedCall", function=user, flags=flags, inputs=everything))
+        op = len(nodes) - 1
+        nodes += [
+            Node(name=f"result{index}", op="_Retval", index=index, inputs=(Edge(op, index),))
+            for index in range(len(signature.output_arg))
+        ]
+        recording = self._recording
+        with recording.lock:
+            structure = digest.of_text("opaque", user, [(n.name, n.op) for n in nodes])
+            graph = recording.writer.graph(user, name, GraphKind.OPAQUE, structure, nodes)
+            arguments = self._argument_sites(graph, nodes, inputs)
+            first = recording.writer.sites(
+                graph, [(op, i, SiteKind.OUTPUT, arg.type) for i, arg in enumerate(signature.output_arg)]
+            )
+        results = [first + index for index in range(len(signature.output_arg))]
+        takers = [(user, 0)] * len(arguments)
+        return Plan(name, user, graph, arguments, takers, results=results, reason=reason)
+
+    def _argument_sites(self, graph: int, nodes: Sequence[Node], inputs: Sequence[Any]) -> list[int]:
+        sites = [-1] * len(inputs)
+        for local, node in enumerate(nodes):
+            if node.op == "_Arg":
+                dtype = inputs[node.index].dtype.as_datatype_enum
+                if dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
+                    sites[node.index] = self._recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
+        return sites
+
+    def _twin_plan(self, name: str, user: str, definition: Any, twin: Twin, attrs: tuple[Any, ...]) -> Plan:
+        nodes = self._nodes(name, definition, twin)
+        structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
+        recording = self._recording
+        takers = _takers(nodes, len(definition.signature.input_arg), user)
+        with recording.lock:
+            graph = recording.writer.graph(user, name, GraphKind.TWIN, structure, nodes)
+            arguments = [-1] * len(definition.signature.input_arg)
+            for local, node in enumerate(nodes):
+                dtype = definition.signature.input_arg[node.index].type if node.op == "_Arg" else 0
+                if node.op == "_Arg" and dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
+                    arguments[node.index] = recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
+            self._constants(graph, twin, user)
+            for number, group in twin.groups.items():
+                first = recording.writer.sites(graph, [(t.node, t.slot, t.kind, t.dtype) for t in group.taps])
+                self._groups[number] = GroupReader(first, group)
+            for local, _slot, why in twin.unrecorded:
+                if not why.startswith("dtype 21"):  # a variant forwards what went into it
+                    recording.unseen(nodes[local].name, nodes[local].op, why, nodes[local].stack)
+        twin_name = twin.definition.signature.name
+        return Plan(name, user, graph, arguments, takers, twin=twin_name, attrs=attrs, draws=twin.draws)
+
+    def _constants(self, graph: int, twin: Twin, user: str) -> None:
+        """Constants are events that hold for every call of the graph."""
+        for local, node in enumerate(twin.nodes):
+            if node.op != "Const":
+                continue
+            dtype = node.attr["dtype"].type
+            site = self._recording.writer.sites(graph, [(local, 0, SiteKind.CONST, dtype)])
+            try:
+                array = np.asarray(tensor_util.MakeNdarray(node.attr["value"].tensor))
+            except Exception:  # a variant or another type that NumPy has none for
+                self._recording.unseen(node.name, "Const", f"dtype {dtype}")
+                continue
+            self._recording.array_event(NO_CALL, site, array, f"{user}/{node.name}")
+
+    def _nodes(self, name: str, definition: Any, twin: Twin) -> list[Node]:
+        """The twin's original nodes as the trace keeps them; arguments that nothing uses are added at the end."""
+        number = {node.name: local for local, node in enumerate(twin.nodes)}
+        unrecorded = {local for local, _slot, why in twin.unrecorded if not why.startswith("dtype 21")}
+        self._origins.forget()
+        result = []
+        forwards = {}
+        for local, node in enumerate(twin.nodes):
+            flags = NodeFlag.FORWARDER if node.op in optypes.FORWARDERS else NodeFlag.NONE
+            if node.op in optypes.RANDOM:
+                flags |= NodeFlag.RANDOM
+            if node.op in optypes.HOST:
+                flags |= NodeFlag.HOST
+            if local in twin.writes:
+                flags |= NodeFlag.WRITER
+            if local in unrecorded:
+                flags |= NodeFlag.OPAQUE
+            if node.op in ("PartitionedCall", "StatefulPartitionedCall", "XlaLaunch", "_XlaRun") or "f" in node.attr:
+                flags |= NodeFlag.OPAQUE
+            argument = node.op in executed.ARGUMENTS
+            result_ = node.op in executed.RESULTS
+            if not argument and not result_ and _stateful(node.op):
+                flags |= NodeFlag.STATEFUL
+            origin = self._origins.of(name, node) if not argument and not result_ else None
+            forwards[local] = origin.forward if origin else ""
+            result.append(Node(
+                name=node.name,
+                op="_Arg" if argument else "_Retval" if result_ else user_op(node.op),
+                device=node.device,
+                function=origin.function if origin else "",
+                stack=origin.stack if origin else 0,
+                attrs=_attrs_digest(node),
+                index=node.attr["index"].i if argument or result_ else -1,
+                forward=number.get(forwards[local], -1) if forwards[local] else -1,
+                forward_name=forwards[local],
+                flags=flags,
+                frame=twin.frames[node.name],
+                inputs=tuple(Edge(number[controlflow.base(r)], controlflow.slot(r)) for r in node.input),
+            ))  # fmt: skip
+        used = {node.index for node in result if node.op == "_Arg"}
+        for index, arg in enumerate(definition.signature.input_arg):
+            if index not in used:
+                result.append(Node(name=arg.name, op="_Arg", index=index))
+        return result
+
+
+def _stateful(op: str) -> bool:
+    definition = op_def_registry.get(op)
+    return definition is not None and bool(definition.is_stateful)
+
+
+def _attrs_digest(node: Any) -> int:
+    """Digest of a node's attributes that mean the same in another process: no tokens, uids or placements."""
+    rows = []
+    for key in sorted(node.attr):
+        if key in _IGNORED_ATTRS or key.startswith("_Xla"):
+            continue
+        value = node.attr[key]
+        if value.HasField("func"):
+            rows.append((key, optypes.user_name(value.func.name)))
+        elif value.HasField("list") and value.list.func:
+            rows.append((key, [optypes.user_name(f.name) for f in value.list.func]))  # type: ignore[arg-type]
+        else:
+            rows.append((key, value.SerializeToString(deterministic=True)))
+    return digest.of_text(rows)
+
+
+def _takers(nodes: Sequence[Node], count: int, user: str) -> list[tuple[str, int]]:
+    """For each argument, op type and stack of the first op that takes its value."""
+    found: list[tuple[str, int]] = [(user, 0)] * count
+    carries: dict[int, int] = {local: node.index for local, node in enumerate(nodes) if node.op == "_Arg"}
+    done: set[int] = set()
+    for local, node in enumerate(nodes):
+        for edge in node.inputs:
+            argument = carries.get(edge.src)
+            if argument is None or edge.slot < 0:
+                continue
+            if NodeFlag.FORWARDER in node.flags:
+                if node.op not in ("Exit", "NextIteration"):  # behind a loop's body it is another value
+                    carries.setdefault(local, argument)
+            elif argument not in done and node.op != "_Retval":
+                done.add(argument)
+                found[argument] = node.op, node.stack
+    return found
+
+
+def _variables(inputs: Sequence[Any]) -> dict[int, int]:
+    """{argument number: DataType} of the arguments that are handles of variables: their handle data says so."""
+    found = {}
+    for index, tensor in enumerate(inputs):
+        if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE:
+            data = getattr(tensor, "_handle_data", None)
+            if data is not None and data.is_set:
+                found[index] = data.shape_and_type[0].dtype
+    return found
+
+
+def _without_optimizer(attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Call attributes under which TensorFlow takes the graph as it is: it is optimized already."""
+    pairs = dict(zip(attrs[::2], attrs[1::2], strict=True))
+    config = config_pb2.ConfigProto()
+    config.ParseFromString(pairs["config_proto"])
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    pairs["config_proto"] = config.SerializeToString(deterministic=True)
+    return tuple(itertools.chain(*pairs.items()))
+
+
+def _with_name(message: Any, twin: str, function: str) -> str:
+    text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+    return text.replace(twin, function)
+
+
+def _user_collects_metadata() -> bool:
+    """Whether `tf.summary.trace_on` is collecting graphs: the probe would end that."""
+    return getattr(summary_ops_v2, "_current_trace_context", None) is not None

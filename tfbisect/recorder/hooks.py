@@ -1,0 +1,203 @@
+"""The places where TensorFlow is hooked, and how the hooks come off again.
+
+Imports no TensorFlow: where the program has not done so yet, hooks wait for its import. Records nothing itself.
+
+Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0:
+- `context.Context.call_function`: the one door through which Python runs any tf.function;
+- `context.Context.__init__`, `context._context` and `Context._thread_local_data.op_callbacks`: op callbacks are a list
+  of each thread's;
+- `execute.execute`, `execute.quick_execute`, `execute.execute_with_callbacks`: ops that do not take the fast path;
+- `script_ops.EagerFunc.__call__`: the body of a py_function runs in threads that TensorFlow started.
+"""
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import threading
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tfbisect.errors import UnsupportedTensorFlow
+
+CONTEXT, EXECUTE = "tensorflow.python.eager.context", "tensorflow.python.eager.execute"
+SCRIPT_OPS = "tensorflow.python.ops.script_ops"
+PlainCall = Callable[[Any, bytes, Sequence[Any], int], Any]
+
+
+class Listener(Protocol):
+    """What the hooks call."""
+
+    def call_function(self, context: Any, plain: PlainCall, name: bytes, inputs: Sequence[Any], outputs: int) -> Any:
+        """Runs a tf.function in TensorFlow's place."""
+
+    def op_callback(self, *args: Any, **kwargs: Any) -> None:
+        """Hears of an eager op that has run."""
+
+
+class Hooks:
+    """Puts hooks into TensorFlow, at once or when it is imported; `remove` takes every one out again."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._undo: list[Callable[[], None]] = []
+        self._undo_calls: Callable[[], None] | None = None
+        self._lists: list[list[Any]] = []  # each thread's op callbacks
+        self._finder: _Finder | None = None
+        self._callback = listener.op_callback  # one object, so that it can be found again
+        self._lock = threading.Lock()
+
+    def install(self) -> None:
+        """Raises UnsupportedTensorFlow when TensorFlow, imported already, lacks a hooked name."""
+        waiting: dict[str, Callable[[types.ModuleType], None]] = {}
+        module: Any
+        for name, patch in ((CONTEXT, self._patch_context), (SCRIPT_OPS, self._patch_script_ops)):
+            module = sys.modules.get(name)
+            if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+                patch(module)
+            else:
+                waiting[name] = patch
+        if waiting:
+            self._finder = _Finder(waiting)
+            sys.meta_path.insert(0, self._finder)
+        self._patch_threads()
+
+    def remove(self, keep_calls: bool = False) -> None:
+        """Take the hooks out. keep_calls: functions with random streams go on as their twins, so calls stay hooked."""
+        if self._finder is not None:
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(self._finder)
+        for callbacks in self._lists:
+            with contextlib.suppress(ValueError):
+                callbacks.remove(self._callback)
+        self._lists.clear()
+        execute: Any = sys.modules.get(EXECUTE)
+        context: Any = sys.modules.get(CONTEXT)
+        if execute is not None and context is not None:
+            current = context._context
+            if current is None or not current._thread_local_data.op_callbacks:
+                execute.execute = execute.quick_execute
+        for undo in reversed(self._undo):
+            if not (keep_calls and undo is self._undo_calls):
+                undo()
+        self._undo = [self._undo_calls] if keep_calls and self._undo_calls else []
+
+    # --- TensorFlow ---------------------------------------------------------------------------------------------
+
+    def _patch_context(self, module: Any) -> None:
+        cls = getattr(module, "Context", None)
+        if cls is None or not hasattr(cls, "call_function"):
+            raise UnsupportedTensorFlow(
+                "TensorFlow's eager context", found="no Context.call_function", expected="TensorFlow 2.16 to 2.21"
+            )
+        plain_call, plain_init, listener = cls.call_function, cls.__init__, self._listener
+
+        def call_function(context: Any, name: bytes, tensor_inputs: Sequence[Any], num_outputs: int) -> Any:
+            return listener.call_function(context, plain_call, name, tensor_inputs, num_outputs)
+
+        def init(context: Any, *args: Any, **kwargs: Any) -> None:
+            plain_init(context, *args, **kwargs)
+            self._attach(context)
+
+        def undo_calls() -> None:
+            cls.call_function = plain_call
+
+        def undo_init() -> None:
+            cls.__init__ = plain_init
+
+        cls.call_function, cls.__init__ = call_function, init
+        self._undo_calls = undo_calls
+        self._undo += [undo_calls, undo_init]
+        if module._context is not None:
+            self._attach(module._context)
+
+    def _patch_script_ops(self, module: Any) -> None:
+        cls = getattr(module, "EagerFunc", None)
+        if cls is None:
+            return
+        plain = cls.__call__
+
+        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+            self.attach()
+            return plain(function, *args, **kwargs)
+
+        def undo() -> None:
+            cls.__call__ = plain
+
+        cls.__call__ = call
+        self._undo.append(undo)
+
+    def attach(self) -> None:
+        """Hear of the calling thread's eager ops, once there is a context."""
+        context = getattr(sys.modules.get(CONTEXT), "_context", None)
+        if context is not None:
+            self._attach(context)
+
+    def _attach(self, context: Any) -> None:
+        callbacks = context._thread_local_data.op_callbacks
+        if not any(known is self._callback for known in callbacks):
+            callbacks.append(self._callback)
+            with self._lock:
+                self._lists.append(callbacks)
+        execute: Any = importlib.import_module(EXECUTE)
+        execute.execute = execute.execute_with_callbacks
+
+    # --- threads --------------------------------------------------------------------------------------------------
+
+    def _patch_threads(self) -> None:
+        """New Python threads hear of their ops from their first line on.
+
+        `Thread._bootstrap_inner` is what every thread runs first, whatever its class overrides (CPython 3.10 to 3.13).
+        """
+        cls: Any = threading.Thread
+        plain = cls._bootstrap_inner
+
+        def bootstrap(thread: Any) -> None:
+            with contextlib.suppress(Exception):
+                self.attach()
+            plain(thread)
+
+        def undo() -> None:
+            cls._bootstrap_inner = plain
+
+        cls._bootstrap_inner = bootstrap
+        self._undo.append(undo)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets the other finders find a module, then patches it right after it was executed."""
+
+    def __init__(self, patches: dict[str, Callable[[types.ModuleType], None]]) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        patch = self._patches.get(fullname)
+        if patch is None:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Loader(spec.loader, patch)
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, plain: Any, patch: Callable[[types.ModuleType], None]) -> None:
+        self._plain, self._patch = plain, patch
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._plain.create_module(spec)  # type: ignore[no-any-return]
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._plain  # what the program sees of the module is as it would be
+        module.__loader__ = self._plain
+        self._plain.exec_module(module)
+        self._patch(module)

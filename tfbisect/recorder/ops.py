@@ -1,0 +1,57 @@
+"""What the recorder must know about op types: which forward a value, which draw, which leave a variable alone.
+
+Plain sets of names, from TensorFlow's op definitions; no TensorFlow import.
+"""
+
+import re
+
+# Switch, Merge and the loop ops: a tap on one of these breaks the loop or runs on dead values.
+LOOP_OPS = frozenset({
+    "Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit", "NextIteration",
+    "RefNextIteration", "LoopCond",
+})  # fmt: skip
+# Their output holds the bits of an input, under another shape or name at most, so it needs no event of its own.
+FORWARDERS = LOOP_OPS | frozenset({
+    "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot",
+    "CheckNumerics", "CheckNumericsV2", "EnsureShape", "PlaceholderWithDefault", "RefIdentity", "_Recv", "_HostRecv",
+})  # fmt: skip
+SILENT = frozenset({"NoOp", "_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Const", "ControlTrigger"})
+
+# Kernels that keep a random stream of their own (tensorflow/core/kernels/random_op.cc and its users of
+# GuardedPhiloxRandom; auto_control_deps.LEGACY_RANDOM_OPS names most).
+RANDOM = frozenset({
+    "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "ParameterizedTruncatedNormal",
+    "RandomGamma", "RandomPoisson", "RandomPoissonV2", "Multinomial", "RandomShuffle", "RandomCrop",
+    "NonDeterministicInts", "SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2", "FractionalMaxPool",
+    "FractionalAvgPool", "UniformCandidateSampler", "LogUniformCandidateSampler", "LearnedUnigramCandidateSampler",
+    "ThreadUnsafeUnigramCandidateSampler", "FixedUnigramCandidateSampler", "AllCandidateSampler",
+})  # fmt: skip
+HOST = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
+# Ops that take a variable's handle and leave its bytes alone. Every other op that takes one may write it: optimizer
+# and scatter ops, random generators (their state is a variable), a function that was not inlined, a custom op.
+READERS = frozenset({
+    "ReadVariableOp", "_ReadVariablesOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp",
+    "DestroyResourceOp", "DisableCopyOnRead", "ReadVariableXlaSplitND", "VarHandleOp", "Identity", "_Retval", "NoOp",
+})  # fmt: skip
+HANDLE_CARRIERS = frozenset({"Identity", "Enter", "Switch", "_SwitchN", "Exit", "NextIteration", "Merge"})
+# Writes whose `indices` input is a list of rows of the first dimension; the others with indices take full index tuples.
+ROW_WRITES = re.compile("ResourceScatter(?!Nd)|ResourceSparseApply")
+
+_UID = re.compile(r"(?:_\d+)+$")
+_PREFIX = re.compile(r"^__(inference|forward|backward)_")
+ONEDNN = re.compile(r"^_Mkl(?:Native)?")  # oneDNN's `_MklMatMul` is the user's `MatMul` by another kernel
+
+
+def user_name(function: str) -> str:
+    """The user's name of a runtime function: `__inference_train_step_123` is `train_step`.
+
+    The two halves of a function under an eager tape stay apart: `train_step (forward)`, `train_step (backward)`.
+    """
+    half = ""
+    name = function
+    while match := _PREFIX.match(name):
+        half = match[1] if match[1] != "inference" else half
+        name = name[match.end() :]
+    name = _UID.sub("", name) or function
+    return f"{name} ({half})" if half else name

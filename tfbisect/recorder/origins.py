@@ -1,0 +1,159 @@
+"""From a node of an executed graph back to the function, the node and the Python lines it was written as.
+
+Reads definitions and debug info from TensorFlow's context; builds nothing. Private TensorFlow API used here, tried on
+2.16.2, 2.18.1 and 2.21.0: `context.Context.get_function_def / get_graph_debug_info / has_function`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tfbisect.recorder import ops
+
+# what lowering puts between a call node's name and the names inside the function it calls
+_LOWERED = re.compile(r"^(?:Func/)?(?:(?:then|else|body|cond|branch\d+|input|output)/_\d+_?/)*")
+_OPTIMIZERS = re.compile(r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimizer|DependencyOptimizer|Func)[/-]")
+_BACKWARD = re.compile(r"Grad(?:WithFixedKsize)?(?=V\d|$)|Backprop(?:Input|Filter)?")
+_GRADIENT = re.compile(r"^(?P<scope>.*?)(?:gradient_tape|gradients(?:_\d+)?)/(?P<rest>.+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a node comes from: the user's function, its node there, the stack id, and the forward op's name or ''."""
+
+    function: str
+    node: str
+    stack: int
+    forward: str
+
+
+@dataclass(slots=True)
+class _Function:
+    nodes: dict[str, Any]  # name -> NodeDef
+    debug: Any  # GraphDebugInfo or None
+
+
+class Origins:
+    """Looks nodes up by name, through inlined functions and lowered branches and loops."""
+
+    def __init__(self, context: Any, intern: Callable[[Iterable[tuple[str, int, str]]], int]) -> None:
+        self._context, self._intern = context, intern
+        self._functions: dict[str, _Function | None] = {}
+        self._stacks: dict[tuple[str, str], int] = {}
+
+    def forget(self) -> None:
+        """Drop what was read: functions can be redefined under TensorFlow's feet."""
+        self._functions.clear()
+        self._stacks.clear()
+
+    def of(self, function: str, node: Any) -> Origin:
+        """The origin of a NodeDef of the executed graph of runtime function `function`."""
+        where, name = self._resolve(function, node.name) or (function, node.name)
+        info = node.experimental_debug_info
+        if self._node(where, name) is None:
+            for func, original in zip(info.original_func_names, info.original_node_names, strict=False):
+                if self._node(func, original) is not None:
+                    where, name = func, original
+                    break
+        return Origin(ops.user_name(where), name, self._stack(where, name), self._forward(where, name))
+
+    def _function(self, name: str) -> _Function | None:
+        if name not in self._functions:
+            found = None
+            if self._context.has_function(name):
+                definition = self._context.get_function_def(name)
+                try:
+                    debug = self._context.get_graph_debug_info(name)
+                except Exception:  # an imported function has none
+                    debug = None
+                found = _Function({node.name: node for node in definition.node_def}, debug)
+            self._functions[name] = found
+        return self._functions[name]
+
+    def _node(self, function: str, name: str) -> Any | None:
+        found = self._function(function)
+        return found.nodes.get(name) if found else None
+
+    def _resolve(self, function: str, name: str, depth: int = 0) -> tuple[str, str] | None:
+        """(function, node) that an executed node's name stands for; the longest prefix that is a call is entered."""
+        found = self._function(function)
+        if found is None or depth > 64:
+            return None
+        if name in found.nodes:
+            return function, name
+        plain = _OPTIMIZERS.sub("", name)
+        for candidate in (name, plain):
+            parts = candidate.split("/")
+            for count in range(len(parts) - 1, 0, -1):
+                call = found.nodes.get("/".join(parts[:count]))
+                if call is None:
+                    continue
+                inner = _LOWERED.sub("", "/".join(parts[count:]))
+                for callee in _callees(call):
+                    resolved = self._resolve(callee, inner, depth + 1) if inner else None
+                    if resolved:
+                        return resolved
+                return function, call.name
+        # an optimizer's own node: the longest node name that its name contains
+        best = max((known for known in found.nodes if plain.endswith(known)), key=len, default=None)
+        return (function, best) if best else None
+
+    def _stack(self, function: str, name: str) -> int:
+        key = function, name
+        if key not in self._stacks:
+            found, stack = self._function(function), 0
+            if found is not None and found.debug is not None:
+                debug = found.debug
+                number = debug.name_to_trace_id.get(name)
+                if number is not None:
+                    trace = debug.traces_by_id[number]
+                    frames = [debug.frames_by_id[frame] for frame in trace.frame_id]
+                    stack = self._intern((debug.files[f.file_index], f.line, f.func) for f in frames)
+            self._stacks[key] = stack
+        return self._stacks[key]
+
+    def _forward(self, function: str, name: str) -> str:
+        """The forward op whose gradient an op computes, or ''.
+
+        TensorFlow builds the gradient of an op inside `gradient_tape/<name scope of the forward op>`. There, the forward
+        op is the one of the fitting type that shares a tensor with the gradient op, or the only one of that type. Where
+        that leaves a choice, nothing is named.
+        """
+        match, found = _GRADIENT.match(name), self._function(function)
+        if not match or found is None or name not in found.nodes:
+            return ""
+        scope = match["scope"] + match["rest"].rpartition("/")[0]
+        gradient = found.nodes[name]
+        types = {gradient.op, _BACKWARD.sub("", gradient.op)}
+        fitting = [
+            node for node in found.nodes.values()
+            if node.op in types and node.name != name and not _GRADIENT.match(node.name) and _in_scope(node.name, scope)
+        ]  # fmt: skip
+        taken = {_tensor(ref) for ref in gradient.input}
+        producers = [node for node in fitting if node.name in {tensor.partition(":")[0] for tensor in taken}]
+        sharing = [node for node in fitting if taken & {_tensor(ref) for ref in node.input}]
+        for candidates in (producers, sharing, fitting):
+            if candidates:
+                return str(candidates[0].name) if len(candidates) == 1 else ""
+        return ""
+
+
+def _in_scope(name: str, scope: str) -> bool:
+    """Whether a node was made in a name scope; tf.gradients scopes are named after the op itself (`MatMul_grad`)."""
+    return name.rpartition("/")[0] == scope or re.sub(r"_grad$", "", scope) == name
+
+
+def _tensor(ref: str) -> str:
+    return ref.lstrip("^")
+
+
+def _callees(node: Any) -> list[str]:
+    names = []
+    for key in sorted(node.attr):
+        value = node.attr[key]
+        if value.HasField("func"):
+            names.append(value.func.name)
+        elif value.HasField("list"):
+            names += [func.name for func in value.list.func]
+    return names

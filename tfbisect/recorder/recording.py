@@ -1,0 +1,219 @@
+"""One recording: the trace being written, ids, where tensors came from, and what could not be seen.
+
+Hooks nothing and asks TensorFlow for nothing: `function` and `eager` do, and report here.
+"""
+
+import contextlib
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tfbisect.model import CallState, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.recorder import digest, stacks
+from tfbisect.recorder.policy import ValuePolicy
+from tfbisect.trace import TraceWriter
+
+FLUSH_SHARE = 0.05  # of the run's time may go into flushing, beyond the flush that the end of a step asks for
+CALLBACK_THREAD = 65535  # TensorFlow's own threads, which run py_functions in any order
+
+
+@dataclass(slots=True)
+class Thread:
+    """What is known of a Python thread. `muted`: what runs now is tfbisect's own."""
+
+    number: int
+    calls: list[int] = field(default_factory=list)  # open calls, outermost first
+    muted: bool = False
+
+
+class Recording:
+    """State shared by the parts of the recorder. `lock` guards the trace; it is never held while user code runs."""
+
+    def __init__(self, writer: TraceWriter, policy: ValuePolicy, program: str | None = None) -> None:
+        self.writer, self.policy = writer, policy
+        self.lock = threading.RLock()
+        self.stacks = stacks.Stacks(stacks.UserCode(program), writer.stack)
+        self.active = True  # False once recording has ended: rows are thrown away
+        self.broken = False
+        self.step = -1
+        self._ids = itertools.count()
+        self._producers: dict[int, tuple[int, int]] = {}  # EagerTensor id -> (call, result)
+        self._threads = threading.local()
+        self._thread_numbers = itertools.count()
+        self._open: set[int] = set()
+        self._opaque: dict[tuple[str, str, str, int], int] = {}
+        self._host_graphs: dict[Any, tuple[int, int]] = {}
+        self._entries: dict[str, int] = {}
+        self._flushed, self._flush_cost = time.monotonic(), 0.0
+        self.events = 0
+
+    # --- threads and ids ------------------------------------------------------------------------------------------
+
+    def thread(self) -> Thread:
+        """The calling thread's record. Numbers are given in the order in which threads first do something."""
+        try:
+            return self._threads.record  # type: ignore[no-any-return]
+        except AttributeError:
+            ours = type(threading.current_thread()).__name__ != "_DummyThread"  # dummy: not started by Python
+            record = Thread(next(self._thread_numbers) if ours else CALLBACK_THREAD)
+            self._threads.record = record
+            return record
+
+    @contextlib.contextmanager
+    def muted(self) -> Iterator[Thread]:
+        """While this runs, nothing that the calling thread does is recorded."""
+        thread = self.thread()
+        before, thread.muted = thread.muted, True
+        try:
+            yield thread
+        finally:
+            thread.muted = before
+
+    def new_call(self) -> int:
+        """An id for a call that starts now: ids order calls by their start."""
+        return next(self._ids)
+
+    def parent(self, thread: Thread) -> int:
+        """The call in which this thread runs; in a thread of TensorFlow's the only open one, else -1 (unknown)."""
+        if thread.calls:
+            return thread.calls[-1]
+        if thread.number == CALLBACK_THREAD and len(self._open) == 1:
+            return next(iter(self._open))
+        return -1
+
+    @contextlib.contextmanager
+    def open_call(self, call: int) -> Iterator[None]:
+        """While the call runs, calls started by this thread are its children."""
+        thread = self.thread()
+        thread.calls.append(call)
+        self._open.add(call)
+        try:
+            yield
+        finally:
+            self._open.discard(call)
+            thread.calls.pop()
+
+    # --- where values come from -------------------------------------------------------------------------------------
+
+    def produced(self, tensor: Any, call: int, result: int) -> None:
+        """Remember that an eager tensor is a result of a call."""
+        self._producers[tensor._id] = (call, result)
+
+    def producer(self, tensor: Any, thread: Thread, taker: str, stack: int) -> tuple[int, int]:
+        """(call, result) that made an eager tensor.
+
+        One that no recorded call made is a value that Python handed in (`tf.constant`, a NumPy array), or a resource
+        that was there before: it gets a call of its own, which carries the op type and line of the first op to take it.
+        """
+        found = self._producers.get(tensor._id)
+        if found is None:
+            maker = self._entry if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE else self._host_value
+            found = self._producers[tensor._id] = (maker(tensor, thread, taker, stack), 0)
+        return found
+
+    def _entry(self, tensor: Any, thread: Thread, taker: str, stack: int) -> int:
+        """A resource that was made before recording, or by something unseen: named by what it holds and its order."""
+        data = getattr(tensor, "_handle_data", None)
+        held = ""
+        if data is not None and data.is_set:
+            shape_and_type = data.shape_and_type[0]
+            dims = [dim.size for dim in shape_and_type.shape.dim]
+            held = f" dtype {shape_and_type.dtype} shape {dims}"
+        count = self._entries[held] = self._entries.get(held, -1) + 1
+        node = Node(name=f"resource{held} #{count}", op="VarHandleOp" if held else "Resource", stack=0)
+        structure = digest.of_text("entry", node.name)
+        graph = self.writer.graph(node.name, node.name, GraphKind.ENTRY, structure, [node])
+        call = self.new_call()
+        self.writer.call(call, graph, thread.number, CallState.OK, self.parent(thread), self.step, 0)
+        return call
+
+    def _host_value(self, tensor: Any, thread: Thread, taker: str, stack: int) -> int:
+        key = taker, stack, tensor.dtype.as_datatype_enum
+        known = self._host_graphs.get(key)
+        if known is None:
+            flags = NodeFlag.HOSTVALUE
+            node = Node(name=taker, op=taker, stack=stack, flags=flags, attrs=digest.of_text(key[2]))
+            structure = digest.of_text("host value", taker, key[2])
+            graph = self.writer.graph(taker, taker, GraphKind.EAGER, structure, [node])
+            site = self.writer.sites(graph, [(0, 0, SiteKind.OUTPUT, key[2])])
+            known = self._host_graphs[key] = graph, site
+        call = self.new_call()
+        self.array_event(call, known[1], array_of(tensor), f"{taker} host value")
+        self.writer.call(call, known[0], thread.number, CallState.OK, self.parent(thread), self.step, stack)
+        return call
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def array_event(self, call: int, site: int, array: np.ndarray | None, label: str, known: int | None = None) -> int:
+        """Append the event of a value that lies on the host; -> its digest (0 when it cannot be had)."""
+        if array is None:
+            return 0
+        value = digest.of_array(array) if known is None else known
+        kept = 0
+        if not array.dtype.hasobject and self.policy.wants(label) and self.policy.admits(array.nbytes):
+            kept = self.writer.value(digest.bytes_of(array))
+        self.writer.event(call, site, 0, self.writer.shape(array.shape), value, kept)
+        self.events += 1
+        return value
+
+    def unseen(self, name: str, op_type: str, reason: str, stack: int = 0, count: int = 1) -> None:
+        """Count something that ran and could not be recorded."""
+        key = name, op_type, reason, stack
+        self._opaque[key] = self._opaque.get(key, 0) + count
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def flush(self, force: bool = False) -> None:
+        """Make what was recorded safe from a crash, unless flushing would take more than its share of the time."""
+        now = time.monotonic()
+        if force or now - self._flushed >= self._flush_cost / FLUSH_SHARE:
+            self.writer.flush()
+            self._flushed = time.monotonic()
+            self._flush_cost = self._flushed - now
+
+    def fail(self, where: str, error: BaseException) -> None:
+        """An error of tfbisect's own: the trace ends here, the program goes on."""
+        with self.lock:
+            if self.broken or not self.active:
+                return
+            self.broken, self.active = True, False
+            reason = f"{where}: {type(error).__name__}: {error}"
+            print(f"tfbisect: recording stopped, the program goes on: {reason}"[:500], file=sys.stderr)
+            with contextlib.suppress(Exception):
+                self._end("incomplete", None, reason)
+
+    def close(self, exit_status: int | None, reason: str | None = None) -> None:
+        """End the trace."""
+        with self.lock:
+            if self.active:
+                self.active = False
+                self._end("complete", exit_status, reason)
+
+    def _end(self, status: str, exit_status: int | None, reason: str | None) -> None:
+        for (name, op_type, why, _stack), count in self._opaque.items():
+            entry = {"kind": "opaque", "name": name, "op_type": op_type, "reason": why, "count": count, "source": None}
+            self.writer.journal(entry)
+        for what, count in self.policy.dropped.items():
+            self.writer.journal({"kind": "dropped", "what": what, "count": count})
+        self.writer.journal({"kind": "end", "status": status, "exit": exit_status, "reason": reason})
+        self.writer.close()
+
+
+def array_of(tensor: Any) -> np.ndarray | None:
+    """An eager tensor's value on the host, without a copy where it already lies there; None when it has none."""
+    try:
+        array = tensor._numpy_internal()
+    except Exception:  # a variant, a resource, a packed tensor
+        return None
+    return array if isinstance(array, np.ndarray) else np.asarray(array)
+
+
+def labels(function: str, names: Sequence[str]) -> list[str]:
+    """The labels of the ops of a function, for the value policy."""
+    return [f"{function}/{name}" for name in names]

@@ -1,0 +1,107 @@
+"""What a twin's row says: the shapes, digests and kept bytes of the taps of one group.
+
+Only unpacks; where the events go is `Recording`'s.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfbisect.recorder.digest import ITEMSIZE
+from tfbisect.recorder.twin import Group
+
+if TYPE_CHECKING:
+    from tfbisect.recorder.recording import Recording
+
+DIGEST_BYTES = 8
+
+
+def content(blob: bytes) -> memoryview:
+    """The bytes of a uint8 tensor that `SerializeTensor` wrote: a TensorProto with its bytes in `tensor_content`.
+
+    Raises ValueError when it is none.
+    """
+    place = 0
+    view = memoryview(blob)
+    while place < len(blob):
+        tag = blob[place]
+        length, place = _varint(blob, place + 1)
+        if tag == 0x22:  # field 4, tensor_content
+            return view[place : place + length]
+        if tag == 0x12:  # field 2, tensor_shape
+            place += length
+    raise ValueError("a row without content")
+
+
+def _varint(blob: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = blob[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+        shift += 7
+
+
+class GroupReader:
+    """Turns rows of one group into events.
+
+    first_site: the site of the group's first tap; the others follow.
+    """
+
+    def __init__(self, first_site: int, group: Group) -> None:
+        count = len(group.taps)
+        self._sites = np.arange(first_site, first_site + count, dtype=np.uint32)
+        self._count = count
+        self._itemsizes = np.array([ITEMSIZE[t.dtype] if t.kept else 0 for t in group.taps], np.int64)
+        self._known: bytes | None = None  # the last row's shapes, as bytes
+        self._shape_ids = np.zeros(count, np.uint32)
+        self._nbytes = np.zeros(count, np.int64)
+
+    def record(self, recording: "Recording", call: int, path: np.ndarray, blob: bytes) -> None:
+        """Append the row's events to the trace."""
+        data = content(blob)
+        if self._known is None or data[: len(self._known)] != self._known:
+            self._read_shapes(recording, data)
+        assert self._known is not None
+        start = len(self._known)
+        total = len(data) - start
+        kept = np.minimum(self._nbytes, self._limit(total))
+        starts = start + np.concatenate(([0], np.cumsum(DIGEST_BYTES + kept)[:-1]))
+        array = np.frombuffer(data, np.uint8)
+        digests = array[starts[:, None] + np.arange(DIGEST_BYTES)].copy().view("<u8")[:, 0]
+        values = np.zeros(self._count, np.uint64)
+        if kept.any():
+            for index in np.nonzero((kept == self._nbytes) & (self._itemsizes > 0))[0].tolist():
+                if recording.policy.admits(int(kept[index])):
+                    first = int(starts[index]) + DIGEST_BYTES
+                    values[index] = recording.writer.value(bytes(data[first : first + int(kept[index])]))
+        iteration = recording.writer.iteration([int(i) for i in path[1:] if i >= 0])
+        recording.writer.events(
+            np.full(self._count, call, np.uint64), self._sites, np.full(self._count, iteration, np.uint32),
+            self._shape_ids, digests, values,
+        )  # fmt: skip
+        recording.events += self._count
+
+    def _limit(self, total: int) -> int:
+        """How many bytes of each value this row carries: the one limit under which the sizes add up."""
+        space = total - DIGEST_BYTES * self._count
+        for limit in (0, 4096, 2**31 - 1):
+            if int(np.minimum(self._nbytes, limit).sum()) == space:
+                return limit
+        raise ValueError(f"a row of {total} bytes for {self._count} taps")
+
+    def _read_shapes(self, recording: "Recording", data: memoryview) -> None:
+        ints = np.frombuffer(data[: len(data) // 4 * 4], "<i4")
+        ends = np.nonzero(ints == -1)[0][: self._count]
+        if len(ends) < self._count:
+            raise ValueError(f"a row with {len(ends)} shapes for {self._count} taps")
+        first = 0
+        for index, end in enumerate(ends.tolist()):
+            dims = ints[first:end].tolist()
+            first = end + 1
+            self._shape_ids[index] = recording.writer.shape(dims)
+            self._nbytes[index] = self._itemsizes[index] * math.prod(dims)
+        self._known = bytes(data[: 4 * (int(ends[-1]) + 1)])

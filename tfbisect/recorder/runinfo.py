@@ -1,0 +1,142 @@
+"""What a run was set up with: versions, devices, threads, flags, environment; as plain JSON.
+
+Asks TensorFlow only for what it has already decided: nothing here starts an eager context or a device.
+"""
+
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tfbisect.recorder.digest import SCHEMES
+from tfbisect.version import __version__
+
+# Variables whose values are kept: they reach kernels, devices or the order of things.
+_KEPT = (
+    "TF_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_", "XLA_", "ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_",
+    "GOMP_", "OPENBLAS_", "KERAS_", "PYTHONHASHSEED", "ROCM_", "HIP_", "HOROVOD_", "SLURM_PROCID", "LD_PRELOAD",
+    "MALLOC_", "PYTHONPATH",
+)  # fmt: skip
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE")
+_ALWAYS_OTHER = {"_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLUMNS", "LINES", "WINDOWID", "TFBISECT_RUN"}
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment as far as it is a matter of the program's results.
+
+    What reaches TensorFlow is kept as it is; short values of other variables too; long or secret-looking ones only as a
+    digest, so that a trace can be handed on and a difference is still seen.
+    """
+    result = {}
+    for name, value in sorted(variables.items()):
+        if name in _ALWAYS_OTHER:
+            continue
+        secret = any(word in name.upper() for word in _SECRET)
+        if not secret and (name.startswith(_KEPT) or len(value) <= 32):
+            result[name] = value[:500]
+        else:
+            result[name] = f"sha256:{hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
+    return result
+
+
+def at_start(program: str | None, argv: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known before TensorFlow is imported."""
+    return {
+        "tfbisect": __version__,
+        "program": program,
+        "argv": list(argv),
+        "cwd": os.getcwd(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "pid": os.getpid(),
+        "environment": environment(os.environ),
+        "options": dict(options),
+        "digest": dict(SCHEMES),
+        "versions": {"python": platform.python_version()},
+        "machine": {
+            "system": platform.system(),
+            "release": platform.release(),
+            "architecture": platform.machine(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def of_tensorflow(context: Any) -> dict[str, Any]:
+    """What TensorFlow was set up with, once its context is initialized.
+
+    Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: `context.Context.config / devices /
+    soft_device_placement`, `_pywrap_util_port.IsMklEnabled`, `_pywrap_determinism.is_enabled`,
+    `_pywrap_tensor_float_32_execution.is_enabled`. What an installation lacks is left out.
+    """
+    info: dict[str, Any] = {"versions": {}, "threads": {}, "flags": {}}
+    for name in ("tensorflow", "keras", "numpy", "h5py", "ml_dtypes"):
+        module = sys.modules.get(name)
+        version = getattr(module, "__version__", None)
+        if version is not None:
+            info["versions"][name] = str(version)
+    _try(info, "devices", lambda: sorted(context.devices()))
+    config = _value(lambda: context.config)
+    if config is not None:
+        info["threads"] = {
+            "intra_op": config.intra_op_parallelism_threads,
+            "inter_op": config.inter_op_parallelism_threads,
+        }
+    flags = info["flags"]
+
+    def determinism() -> bool:
+        from tensorflow.python.util import _pywrap_determinism
+
+        return bool(_pywrap_determinism.is_enabled())
+
+    def tf32() -> bool:
+        from tensorflow.python.framework import config as tf_config
+
+        return bool(tf_config.tensor_float_32_execution_enabled())
+
+    def onednn() -> bool:
+        from tensorflow.python.util import _pywrap_util_port
+
+        return bool(_pywrap_util_port.IsMklEnabled())
+
+    _try(flags, "op_determinism", determinism)
+    _try(flags, "tensor_float_32", tf32)
+    _try(flags, "onednn_built_in", onednn)
+    _try(flags, "jit", lambda: bool(context.optimizer_jit))
+    _try(flags, "global_seed", lambda: context._seed)  # the attribute: reading the property would not change it either
+    _try(info, "build", _build)
+    return info
+
+
+def _build() -> dict[str, str]:
+    from tensorflow.python.platform import build_info
+
+    wanted = ("cuda_version", "cudnn_version", "is_cuda_build", "is_rocm_build")
+    return {key: str(build_info.build_info[key]) for key in wanted if key in build_info.build_info}
+
+
+def _value(ask: Any) -> Any:
+    try:
+        return ask()
+    except Exception:  # an installation without it
+        return None
+
+
+def _try(info: dict[str, Any], key: str, ask: Any) -> None:
+    value = _value(ask)
+    if value is not None:
+        info[key] = value
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

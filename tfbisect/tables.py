@@ -1,0 +1,454 @@
+"""A trace in memory: the tables of a file, checked, and looked up.
+
+Opens no file (`trace.load` does) and judges nothing; what it drops or doubts it counts in `problems`.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tfbisect import schema
+from tfbisect.errors import Damaged
+from tfbisect.model import NO_CALL, Edge, Graph, GraphKind, Node, NodeFlag, Opaque, SiteKind, Source
+
+try:
+    import ml_dtypes
+
+    _more_types: Any = ml_dtypes
+except ImportError:  # bfloat16 and float8 values are read as integers
+    _more_types = None
+
+Array = npt.NDArray[Any]
+
+
+class Trace:
+    """One recorded run; immutable, and no file is open.
+
+    `calls` (sorted by id), `links` (sorted by call), `events` (sorted by call, constants last) and `sites` are NumPy
+    structured arrays with the columns of `schema`. Rows that refer to what is not there were dropped, and `problems`
+    says how many: what they stood for is *not recorded*. A link is kept if the call it leads to is missing (that
+    call had not ended): use `call_row`.
+    """
+
+    def __init__(self, path: str, tables: Mapping[str, Array], values: Callable[[int, int], bytes]) -> None:
+        self.path = path
+        self._tables = tables
+        self._read_value = values
+        self._problems: list[str] = []
+        self._check_numbered()
+        self._string_bytes = tables["string_bytes"].tobytes()
+        self._string_ends: list[int] = tables["string_ends"].tolist()
+        self._strings: list[str | None] = [None] * len(self._string_ends)
+        self._sources: dict[int, Source] = {}
+        self._stacks: dict[int, tuple[Source, ...]] = {0: ()}
+        self._check_strings()
+        self.sites = tables["sites"]
+        self.calls = self._checked_calls()
+        self.links = self._checked_links()
+        self.events = self._checked_events()
+        self.graphs: Sequence[Graph] = _Graphs(self)
+        self._read_journal()
+        for table in (*tables.values(), self.calls, self.links, self.events):
+            table.flags.writeable = False
+        self.problems = tuple(self._problems)
+
+    # -- lookups -----------------------------------------------------------------------------------------------------
+
+    def string(self, id: int) -> str:
+        text = self._strings[id]
+        if text is None:
+            start = self._string_ends[id - 1] if id else 0
+            text = self._string_bytes[start : self._string_ends[id]].decode("utf-8", "backslashreplace")
+            self._strings[id] = text
+        return text
+
+    def stack(self, id: int) -> tuple[Source, ...]:
+        """The Python stack, outermost frame first; () for stack 0."""
+        stack = self._stacks.get(id)
+        if stack is None:
+            rows = self._tables["stacks"]
+            frames, at = [], id
+            while at:
+                parent, frame = rows[at].item()
+                frames.append(self._source(frame))
+                at = parent
+            stack = self._stacks[id] = tuple(reversed(frames))
+        return stack
+
+    def source(self, stack_id: int) -> Source | None:
+        """The user's innermost line of a stack; None for stack 0."""
+        return self._source(int(self._tables["stacks"]["frame"][stack_id])) if stack_id else None
+
+    def shape(self, id: int) -> tuple[int, ...] | None:
+        """A tensor shape; None for shape 0, the unknown."""
+        return self._span("shape_items", "shape_ends", id) if id else None
+
+    def iteration(self, id: int) -> tuple[int, ...]:
+        """A loop iteration, outermost loop first; () outside loops."""
+        return self._span("path_items", "path_ends", id)
+
+    def dtype(self, site: int) -> str:
+        """The name of the element type of a site's events."""
+        return dtype_name(int(self.sites["dtype"][site]))
+
+    def value(self, event_row: int) -> Array | None:
+        """The kept tensor of a row of `events`; None if it was not kept. Read from the file at each call.
+
+        Its type is bfloat16 or float8 only with ml_dtypes installed, else the unsigned integer of that size. Without a
+        known shape it is one-dimensional. Raises Damaged, and NotFound if the file has gone.
+        """
+        event = self.events[event_row]
+        if not event["value"]:
+            return None
+        start, length = self._tables["values"][event["value"]].item()
+        dtype = numpy_dtype(int(self.sites["dtype"][event["site"]]))
+        shape = self.shape(int(event["shape"]))
+        if dtype is None or length % dtype.itemsize:
+            return None
+        if shape is not None and math.prod(shape) * dtype.itemsize != length:
+            return None  # a write of some rows of a table keeps those rows
+        flat = np.frombuffer(self._read_value(start, length), dtype)
+        return flat if shape is None else flat.reshape(shape)
+
+    def call_row(self, call_id: int) -> int | None:
+        """The row of a call in `calls`; None if it was not recorded to its end."""
+        return self._call_rows.get(call_id)
+
+    def events_of(self, call_id: int) -> slice:
+        """The rows of a call in `events`; empty for a call that is not there."""
+        row = self._call_rows.get(call_id)
+        return slice(0, 0) if row is None else slice(*self._event_spans[row])
+
+    def links_of(self, call_id: int) -> slice:
+        """The rows of a call in `links`, by argument; empty for a call that is not there."""
+        row = self._call_rows.get(call_id)
+        return slice(0, 0) if row is None else slice(*self._link_spans[row])
+
+    def sites_of(self, graph_id: int) -> Array:
+        """The site ids of a graph, ascending."""
+        first, last = np.searchsorted(self._sites_sorted[1], (graph_id, graph_id + 1))
+        return self._sites_sorted[0][first:last]
+
+    def constants(self, graph_id: int) -> dict[int, int]:
+        """The rows in `events` of a graph's constants, by node."""
+        return self._constants.get(graph_id, {})
+
+    # -- indexes, made when first used -------------------------------------------------------------------------------
+
+    @cached_property
+    def _call_rows(self) -> dict[int, int]:
+        return {id: row for row, id in enumerate(self.calls["id"].tolist())}
+
+    @cached_property
+    def _event_spans(self) -> list[tuple[int, int]]:
+        return _spans(self.events["call"], self.calls["id"])
+
+    @cached_property
+    def _link_spans(self) -> list[tuple[int, int]]:
+        return _spans(self.links["call"], self.calls["id"])
+
+    @cached_property
+    def _sites_sorted(self) -> tuple[Array, Array]:
+        order = np.argsort(self.sites["graph"], kind="stable")
+        return order, self.sites["graph"][order]
+
+    @cached_property
+    def _constants(self) -> dict[int, dict[int, int]]:
+        first = int(np.searchsorted(self.events["call"], np.uint64(NO_CALL)))
+        found: dict[int, dict[int, int]] = {}
+        sites = self.sites[self.events["site"][first:]]
+        for i, (graph, node) in enumerate(zip(sites["graph"].tolist(), sites["node"].tolist(), strict=True)):
+            found.setdefault(graph, {})[node] = first + i
+        return found
+
+    def _span(self, items: str, ends: str, id: int) -> tuple[int, ...]:
+        table = self._tables[ends]
+        return tuple(self._tables[items][int(table[id - 1]) if id else 0 : int(table[id])].tolist())
+
+    def _source(self, frame: int) -> Source:
+        source = self._sources.get(frame)
+        if source is None:
+            file, line, function, text = self._tables["frames"][frame].item()
+            source = Source(self.string(file), line, self.string(function), self.string(text))
+            self._sources[frame] = source
+        return source
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def _damaged(self, table: str, bad: Any, found: str) -> None:
+        if np.any(bad):
+            row = int(np.flatnonzero(bad)[0])
+            raise Damaged(f"trace {self.path}: table {table}", found=f"{found} (row {row})", expected="what is there")
+
+    def _check_numbered(self) -> None:
+        """Rows that others refer to by number: one of them missing would shift the rest, so none may be wrong."""
+        tables = self._tables
+        counts = {name: len(table) for name, table in tables.items()}
+        for name, rows in schema.FIRST_ROWS.items():
+            first = np.array(rows, schema.BY_NAME[name].dtype)
+            if not np.array_equal(tables[name][: len(first)], first):
+                raise Damaged(f"trace {self.path}: table {name}", found="other first rows", expected=rows)
+        for what, items in (("string", "bytes"), ("path", "items"), ("shape", "items")):
+            items, ends = f"{what}_{items}", f"{what}_ends"
+            values = tables[ends]
+            self._damaged(ends, values[1:] < values[:-1], "an end before the one before it")
+            self._damaged(ends, values > counts[items], f"an end behind the last of {items}")
+        self._damaged("path_items", tables["path_items"] < 0, "a negative iteration")
+        self._damaged("shape_items", tables["shape_items"] < 0, "a negative dimension")
+        self._in_range("frames", {"file": "string_ends", "function": "string_ends", "text": "string_ends"})
+        stacks = tables["stacks"][1:]
+        self._damaged("stacks", stacks["parent"] > np.arange(len(stacks)), "a stack that is built on a later one")
+        self._damaged("stacks", stacks["frame"] >= counts["frames"], "no such frame")
+        kept, length = tables["values"], np.uint64(counts["value_bytes"])
+        self._damaged("values", (kept["start"] > length) | (kept["length"] > length - kept["start"]), "no such bytes")
+        self._in_range("graphs", {"name": "string_ends", "raw_name": "string_ends"})
+        self._damaged("graphs", tables["graphs"]["kind"] > max(GraphKind), "an unknown kind")
+        self._in_range(
+            "nodes",
+            {"graph": "graphs", "stack": "stacks"}
+            | dict.fromkeys(("name", "op", "device", "function", "forward_name", "frame"), "string_ends"),
+        )
+        for name in ("nodes", "edges"):
+            graph = tables[name]["graph"]
+            self._damaged(name, graph[1:] < graph[:-1], "graphs in another order")
+        nodes = tables["nodes"]
+        sizes = np.bincount(nodes["graph"], minlength=counts["graphs"]).astype(np.int64)
+        self._node_ends = np.cumsum(sizes)
+        self._damaged("nodes", nodes["forward"] >= sizes[nodes["graph"]], "no such node")
+        self._in_range("edges", {"graph": "graphs"})
+        edges = tables["edges"]
+        self._damaged("edges", edges["slot"] < -1, "no such slot")
+        for column in ("node", "src"):
+            self._damaged("edges", edges[column] >= sizes[edges["graph"]], "no such node")
+        self._in_range("sites", {"graph": "graphs"})
+        sites = tables["sites"]
+        self._damaged("sites", sites["node"] >= sizes[sites["graph"]], "no such node")
+        self._damaged("sites", sites["kind"] > max(SiteKind), "an unknown kind")
+
+    def _in_range(self, name: str, columns: Mapping[str, str]) -> None:
+        for column, target in columns.items():
+            bad = self._tables[name][column] >= len(self._tables[target])
+            self._damaged(name, bad, f"no such {column}")
+
+    def _check_strings(self) -> None:
+        data, starts = self._tables["string_bytes"], self._tables["string_ends"][:-1]
+        starts = starts[starts < len(data)]
+        try:
+            self._string_bytes.decode("utf-8")
+            broken = bool(np.any((data[starts] & 0xC0) == 0x80))
+        except UnicodeDecodeError:
+            broken = True
+        if broken:
+            self._problems.append("some names are not UTF-8: shown with escapes")
+
+    def _keep(self, rows: Array, bad: Array, what: str) -> Array:
+        count = int(np.count_nonzero(bad))
+        if not count:
+            return rows
+        self._problems.append(f"{count} {what}: dropped")
+        return rows[~bad]
+
+    def _checked_calls(self) -> Array:
+        rows = self._tables["calls"]
+        bad = (rows["graph"] >= len(self._tables["graphs"])) | (rows["stack"] >= len(self._tables["stacks"]))
+        bad |= (rows["state"] > 1) | (rows["id"] >= 2**63) | (rows["parent"] < -1)
+        bad |= (rows["parent"] >= 0) & (rows["parent"].astype(np.uint64) >= rows["id"])
+        rows = _sorted(self._keep(rows, bad, "calls of what is not there"), "id")
+        again = np.zeros(len(rows), bool)
+        again[1:] = rows["id"][1:] == rows["id"][:-1]
+        return self._keep(rows, again, "calls with the number of another one")
+
+    def _checked_links(self) -> Array:
+        rows, graphs = self._tables["links"], self._tables["graphs"]
+        known, _ = _find(self.calls["id"], rows["call"])
+        rows = self._keep(rows, ~known, "arguments of calls that did not end")
+        made = rows["src_call"] >= 0
+        source = rows["src_call"].astype(np.uint64)
+        known, at = _find(self.calls["id"], source)
+        entry = np.zeros(len(rows), bool)
+        entry[known] = graphs["kind"][self.calls["graph"][at[known]]] == GraphKind.ENTRY
+        # What a call is given was there before it started; an entry can be met, and numbered, later.
+        bad = (rows["src_call"] < -1) | (made & ~entry & (source >= rows["call"]))
+        missing = int(np.count_nonzero(made & ~known & ~bad))
+        if missing:
+            self._problems.append(f"{missing} arguments come from calls that did not end")
+        rows = self._keep(rows, bad, "arguments from calls that started later")
+        order = np.lexsort((rows["arg"], rows["call"]))
+        return rows[order]
+
+    def _checked_events(self) -> Array:
+        rows, sites = self._tables["events"], self._tables["sites"]
+        bad = rows["site"] >= len(sites)
+        for column, table in (("path", "path_ends"), ("shape", "shape_ends"), ("value", "values")):
+            bad |= rows[column] >= len(self._tables[table])
+        rows = self._keep(rows, bad, "events of what is not there")
+        constant = rows["call"] == np.uint64(NO_CALL)
+        known, at = _find(self.calls["id"], rows["call"])
+        keep = constant | known
+        rows, constant, at = self._keep(rows, ~keep, "events of calls that did not end"), constant[keep], at[keep]
+        site = sites[rows["site"]]
+        bad = constant != (site["kind"] == SiteKind.CONST)
+        called = ~constant
+        bad[called] |= self.calls["graph"][at[called]] != site["graph"][called]
+        return _sorted(self._keep(rows, bad, "events of another graph than the call's"), "call")
+
+    # -- the journal -------------------------------------------------------------------------------------------------
+
+    def _read_journal(self) -> None:
+        self.info: dict[str, Any] = {}
+        self.dropped: dict[str, int] = {}
+        self.end: dict[str, Any] | None = None
+        opaque: dict[tuple[str, str, str], Opaque] = {}
+        *lines, rest = self._tables["journal"].tobytes().split(b"\n")
+        bad = int(bool(rest))
+        for line in lines:
+            try:
+                self._journal_line(json.loads(line), opaque)
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+                bad += 1
+        if bad:
+            self._problems.append(f"{bad} lines of the journal could not be read: dropped")
+        self.opaque = tuple(opaque.values())
+        self.complete = self.end is not None and self.end.get("status") == "complete"
+        if self.end is None:
+            self._problems.append("the recording has no end: the process died or still runs")
+        elif not self.complete:
+            self._problems.append(f"the recording ended early: {self.end.get('reason') or 'no reason given'}")
+
+    def _journal_line(self, entry: dict[str, Any], opaque: dict[tuple[str, str, str], Opaque]) -> None:
+        kind = entry["kind"]
+        if kind == "info":
+            _merge(self.info, entry["run"])
+        elif kind == "opaque":
+            item = Opaque.from_json(entry)
+            key = (item.name, item.op_type, item.reason)
+            seen = opaque.get(key)
+            count = item.count + (seen.count if seen else 0)
+            opaque[key] = Opaque(*key, count, item.source or (seen.source if seen else None))
+        elif kind == "dropped":
+            what = str(entry["what"])
+            self.dropped[what] = self.dropped.get(what, 0) + int(entry["count"])
+        elif kind == "end":
+            self.end = {key: entry.get(key) for key in ("status", "exit", "reason")}
+
+
+class _Graphs(Sequence[Graph]):
+    """The graphs of a trace, each built when it is first asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._built: dict[int, Graph] = {}
+        self._frames: dict[int, tuple[str, ...]] = {0: ()}
+
+    def __len__(self) -> int:
+        return len(self._trace._tables["graphs"])
+
+    @overload
+    def __getitem__(self, index: int) -> Graph: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Graph]: ...
+
+    def __getitem__(self, index: int | slice) -> Graph | Sequence[Graph]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        graph = self._built.get(number)
+        if graph is None:
+            graph = self._built[number] = self._build(number)
+        return graph
+
+    def __iter__(self) -> Iterator[Graph]:
+        return (self[i] for i in range(len(self)))
+
+    def _build(self, number: int) -> Graph:
+        trace, tables = self._trace, self._trace._tables
+        string = trace.string
+        end = int(trace._node_ends[number])
+        start = int(trace._node_ends[number - 1]) if number else 0
+        edges = tables["edges"]
+        first, last = np.searchsorted(edges["graph"], (number, number + 1))
+        inputs: list[list[Edge]] = [[] for _ in range(end - start)]
+        for _, node, src, slot in edges[first:last].tolist():
+            inputs[node].append(Edge(src, slot))
+        nodes = []
+        for i, row in enumerate(tables["nodes"][start:end].tolist()):
+            _, name, op, device, function, stack, attrs, index, forward, forward_name, flags, frame = row
+            if frame not in self._frames:
+                self._frames[frame] = tuple(string(frame).split("\n"))
+            nodes.append(
+                Node(
+                    name=string(name),
+                    op=string(op),
+                    device=string(device),
+                    function=string(function),
+                    stack=stack,
+                    attrs=attrs,
+                    index=index,
+                    forward=forward,
+                    forward_name=string(forward_name),
+                    flags=NodeFlag(flags),
+                    frame=self._frames[frame],
+                    inputs=tuple(sorted(inputs[i], key=_is_control)),
+                )
+            )
+        name, raw_name, kind, structure = tables["graphs"][number].item()
+        return Graph(number, string(name), string(raw_name), GraphKind(kind), structure, tuple(nodes))
+
+
+def dtype_name(number: int) -> str:
+    """The name of a TensorFlow DataType number; those above 100 are references to the same type."""
+    return schema.DTYPES.get(number - 100 if number > 100 else number, f"dtype {number}")
+
+
+def numpy_dtype(number: int) -> schema.Dtype | None:
+    """The NumPy type of a TensorFlow DataType number; None for strings, resources, variants and unknown numbers."""
+    name = dtype_name(number)
+    if name in ("string", "resource", "variant") or name.startswith("dtype"):
+        return None
+    plain = name.removeprefix("q")  # quantized types are their integers; quint8 is uint8
+    if plain in np.sctypeDict:
+        return _little_endian(plain)
+    if hasattr(_more_types, name):
+        return _little_endian(getattr(_more_types, name))
+    return _little_endian("u2" if name == "bfloat16" else "u1")
+
+
+def _little_endian(what: Any) -> schema.Dtype:
+    dtype: schema.Dtype = np.dtype(what).newbyteorder("<")
+    return dtype
+
+
+def _is_control(edge: Edge) -> bool:
+    return edge.slot < 0
+
+
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _sorted(rows: Array, column: str) -> Array:
+    keys = rows[column]
+    return rows.copy() if np.all(keys[1:] >= keys[:-1]) else rows[np.argsort(keys, kind="stable")]
+
+
+def _find(ids: Array, wanted: Array) -> tuple[Array, Array]:
+    """Whether each wanted number is among the sorted ids, and where."""
+    at = np.searchsorted(ids, wanted)
+    known = at < len(ids)
+    known[known] = ids[at[known]] == wanted[known]
+    return known, at
+
+
+def _spans(column: Array, ids: Array) -> list[tuple[int, int]]:
+    starts, ends = np.searchsorted(column, ids, "left"), np.searchsorted(column, ids, "right")
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))

@@ -1,0 +1,525 @@
+"""The trace file: written while a program runs, read back as arrays.
+
+Knows HDF5 (nothing else does) and the layout in `schema`; does not judge what was recorded.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import stat
+import struct
+import weakref
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tfbisect import schema
+from tfbisect.errors import (
+    CannotRead,
+    CannotWrite,
+    Damaged,
+    NewerFormat,
+    NotATrace,
+    NotFound,
+    OutputExists,
+    TfbisectError,
+)
+from tfbisect.model import Node
+from tfbisect.schema import BY_NAME, COMMITS, TABLES, Table
+from tfbisect.tables import Trace
+
+__all__ = ["Trace", "TraceWriter", "load"]
+
+Array = npt.NDArray[Any]
+Path = str | os.PathLike[str]
+
+_STRUCT_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q"}
+_SPILL_BYTES = 8 * 2**20
+_HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
+
+
+def _packer(table: Table) -> Callable[..., bytes]:
+    return struct.Struct("<" + "".join(_STRUCT_CODES[column.type[1:]] for column in table.columns)).pack
+
+
+_PACK = {table.name: _packer(table) for table in TABLES}
+_PACK_EVENT, _PACK_LINK, _PACK_CALL = _PACK["events"], _PACK["links"], _PACK["calls"]
+_PACK_NODE, _PACK_EDGE, _PACK_SITE = _PACK["nodes"], _PACK["edges"], _PACK["sites"]
+_EVENT = BY_NAME["events"].dtype
+
+
+class TraceWriter:
+    """Appends to a new trace file. Rows are buffered until `flush`; what is flushed survives SIGKILL.
+
+    Not thread-safe: the recorder calls it under its lock. A forked child's copy writes nothing. Raises OutputExists
+    unless `force`, and CannotWrite; after CannotWrite the writer is dead: it takes rows and forgets them.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self.path = os.fspath(path)
+        self.bytes_values = 0
+        self._buffers = {table.name: bytearray() for table in TABLES}
+        self._events, self._links, self._calls = (self._buffers[name] for name in ("events", "links", "calls"))
+        self._rows = dict.fromkeys(self._buffers, 0)
+        self._crc = dict.fromkeys(self._buffers, 0)
+        self._strings: dict[str, int] = {"": 0}
+        self._frames: dict[tuple[str, int, str, str], int] = {}
+        self._trie: dict[tuple[int, int], int] = {}
+        self._stacks: dict[tuple[tuple[str, int, str, str], ...], int] = {(): 0}
+        self._paths: dict[tuple[int, ...], int] = {(): 0}
+        self._shapes: dict[tuple[int, ...], int] = {(): 1}
+        self._values: dict[tuple[bytes, int], int] = {}
+        self._ends = {"string_ends": 0, "path_ends": 0, "shape_ends": 0}
+        self._node_counts: list[int] = []
+        self._site_count = 0
+        self._file, self._datasets = _create(self.path, force)
+        self._types = {name: h5py.h5t.py_create(dataset.dtype) for name, dataset in self._datasets.items()}
+        self._descriptor = self._file.id.get_vfd_handle()
+        self._alive = True
+        _open_writers.add(self)
+        for name, rows in schema.FIRST_ROWS.items():
+            for row in rows:
+                self._buffers[name] += _PACK[name](*(row if isinstance(row, tuple) else (row,)))
+        self.flush()
+
+    def __enter__(self) -> "TraceWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- things that are numbered ------------------------------------------------------------------------------------
+
+    def string(self, text: str) -> int:
+        """The id of a text; equal texts have one id. What UTF-8 cannot hold (lone surrogates) is escaped."""
+        number = self._strings.get(text)
+        if number is None:
+            number = self._strings[text] = len(self._strings)
+            self._span("string_bytes", "string_ends", text.encode("utf-8", "backslashreplace"))
+        return number
+
+    def stack(self, frames: Sequence[tuple[str, int, str, str]]) -> int:
+        """The id of a Python stack: (file, line, function, source text) of each frame, outermost first; 0 if empty."""
+        key = tuple(frames)
+        number = self._stacks.get(key)
+        if number is None:
+            number = 0
+            for frame in key:
+                step = (number, self._frame(frame))
+                found = self._trie.get(step)
+                if found is None:
+                    found = self._trie[step] = len(self._trie) + 1
+                    self._buffers["stacks"] += _PACK["stacks"](*step)
+                number = found
+            self._stacks[key] = number
+        return number
+
+    def shape(self, dims: Sequence[int]) -> int:
+        """The id of a tensor shape. 1 is a scalar's; 0 stands for a shape that is not known and is never returned."""
+        key = tuple(dims)
+        number = self._shapes.get(key)
+        if number is None:
+            data = struct.pack(f"<{len(key)}q", *key)
+            number = self._shapes[key] = len(self._shapes) + 1
+            self._span("shape_items", "shape_ends", data)
+        return number
+
+    def iteration(self, path: Sequence[int]) -> int:
+        """The id of a loop iteration, outermost loop first; 0 is outside loops."""
+        key = tuple(path)
+        number = self._paths.get(key)
+        if number is None:
+            data = struct.pack(f"<{len(key)}i", *key)
+            number = self._paths[key] = len(self._paths)
+            self._span("path_items", "path_ends", data)
+        return number
+
+    def value(self, data: bytes | bytearray | memoryview) -> int:
+        """The id of a tensor's bytes (row-major, little endian); equal bytes are stored once. Never 0."""
+        size = data.nbytes if isinstance(data, memoryview) else len(data)
+        key = (xxhash.xxh3_128_digest(data), size)
+        number = self._values.get(key)
+        if number is None:
+            number = self._values[key] = len(self._values) + 1
+            self._buffers["values"] += _PACK["values"](self.bytes_values, size)
+            buffer = self._buffers["value_bytes"]
+            buffer += data
+            self.bytes_values += size
+            if len(buffer) >= _SPILL_BYTES:
+                self._guarded(self._append, "value_bytes")
+        return number
+
+    def graph(self, name: str, raw_name: str, kind: int, structure: int, nodes: Sequence[Node]) -> int:
+        """Adds a graph and returns its id. `Node.stack` holds stack ids. ValueError if an edge leads out of it."""
+        number, count = len(self._node_counts), len(nodes)
+        if any(edge.src >= count or edge.src < 0 for node in nodes for edge in node.inputs):
+            raise ValueError(f"graph {name}: an edge leads to a node that the graph does not have")
+        string = self.string
+        node_rows, edge_rows = bytearray(), bytearray()
+        for i, node in enumerate(nodes):
+            node_rows += _PACK_NODE(
+                number,
+                string(node.name),
+                string(node.op),
+                string(node.device),
+                string(node.function),
+                node.stack,
+                node.attrs,
+                node.index,
+                node.forward,
+                string(node.forward_name),
+                node.flags,
+                string("\n".join(node.frame)),
+            )
+            for src, slot in node.inputs:
+                edge_rows += _PACK_EDGE(number, i, src, slot)
+        self._buffers["graphs"] += _PACK["graphs"](string(name), string(raw_name), kind, structure)
+        self._buffers["nodes"] += node_rows
+        self._buffers["edges"] += edge_rows
+        self._node_counts.append(count)
+        return number
+
+    def sites(self, graph: int, rows: Sequence[tuple[int, int, int, int]]) -> int:
+        """Adds sites (node, slot, kind, dtype) of a graph; returns the id of the first, the others follow it."""
+        count = self._node_counts[graph]
+        if any(not 0 <= row[0] < count for row in rows):
+            raise ValueError(f"graph {graph}: a site at a node that the graph does not have")
+        first = self._site_count
+        self._buffers["sites"] += b"".join([_PACK_SITE(graph, *row) for row in rows])
+        self._site_count += len(rows)
+        return first
+
+    # -- things that happen ------------------------------------------------------------------------------------------
+
+    def call(self, id: int, graph: int, thread: int, state: int, parent: int, step: int, stack: int) -> None:
+        """A call that has ended. Calls are numbered when they start."""
+        self._calls += _PACK_CALL(id, graph, thread, state, parent, step, stack)
+
+    def link(self, call: int, arg: int, src_call: int, src_ret: int) -> None:
+        """Argument `arg` of a call is result `src_ret` of the call `src_call` (-1: a host value)."""
+        self._links += _PACK_LINK(call, arg, src_call, src_ret)
+
+    def event(self, call: int, site: int, path: int, shape: int, digest: int, value: int = 0) -> None:
+        """What was computed at a site in a call (NO_CALL for a constant): all numbers are unsigned."""
+        self._events += _PACK_EVENT(call, site, path, shape, digest, value)
+
+    def events(
+        self,
+        call: npt.ArrayLike,
+        site: npt.ArrayLike,
+        path: npt.ArrayLike,
+        shape: npt.ArrayLike,
+        digest: npt.ArrayLike,
+        value: npt.ArrayLike = 0,
+    ) -> None:
+        """Many events at once: a column each, of one length (`digest` has it); a number stands for a column of it."""
+        rows = np.empty(np.shape(digest), _EVENT)
+        rows["call"], rows["site"], rows["path"] = call, site, path
+        rows["shape"], rows["digest"], rows["value"] = shape, digest, value
+        self._events += rows.tobytes()
+
+    def journal(self, entry: Mapping[str, Any]) -> None:
+        """Adds a JSON line."""
+        self._buffers["journal"] += json.dumps(entry, separators=(",", ":"), default=str).encode() + b"\n"
+
+    @property
+    def rows_buffered(self) -> int:
+        """Calls, links and events that `flush` would write."""
+        return len(self._events) // 32 + len(self._links) // 24 + len(self._calls) // 31
+
+    def flush(self) -> None:
+        """Writes each table that has new rows, once, and commits them. Raises CannotWrite."""
+        if any(self._buffers.values()):
+            self._guarded(self._flush)
+
+    def close(self) -> None:
+        """Flushes and closes; more than once is fine. The file is closed even if CannotWrite is raised."""
+        try:
+            self.flush()
+        finally:
+            _open_writers.discard(self)
+            self._alive = False
+            with contextlib.suppress(*_HDF5_ERRORS):
+                self._file.close()
+
+    # -- the file ----------------------------------------------------------------------------------------------------
+
+    def _frame(self, frame: tuple[str, int, str, str]) -> int:
+        number = self._frames.get(frame)
+        if number is None:
+            file, line, function, text = frame
+            row = _PACK["frames"](self.string(file), line, self.string(function), self.string(text))
+            number = self._frames[frame] = len(self._frames)
+            self._buffers["frames"] += row
+        return number
+
+    def _span(self, items: str, ends: str, data: bytes) -> None:
+        self._buffers[items] += data
+        self._ends[ends] += len(data) // BY_NAME[items].dtype.itemsize
+        self._buffers[ends] += _PACK[ends](self._ends[ends])
+
+    def _guarded(self, action: Callable[..., None], *args: Any) -> None:
+        try:
+            if self._alive:
+                action(*args)
+        except _HDF5_ERRORS as error:
+            self._alive = False
+            raise CannotWrite(f"trace {self.path}", found=error, hint="make room, then record again") from error
+        finally:
+            if not self._alive:
+                for buffer in self._buffers.values():
+                    buffer.clear()
+
+    def _flush(self) -> None:
+        for table in TABLES:
+            if self._buffers[table.name]:
+                self._append(table.name)
+        h5py.h5f.flush(self._file.id)
+        row = np.zeros(1, COMMITS.dtype)
+        row["rows"] = list(self._rows.values())
+        row["crc"] = list(self._crc.values())
+        commits = self._datasets[COMMITS.name]
+        self._extend(COMMITS.name, commits.shape[0], row)
+        commits.flush()
+
+    def _append(self, name: str) -> None:
+        data = bytes(self._buffers[name])
+        self._buffers[name].clear()
+        rows = np.frombuffer(data, BY_NAME[name].dtype)
+        self._extend(name, self._rows[name], rows)
+        self._rows[name] += len(rows)
+        self._crc[name] = zlib.crc32(data, self._crc[name])
+
+    def _extend(self, name: str, start: int, rows: Array) -> None:
+        dataset, count = self._datasets[name], (len(rows),)
+        dataset.set_extent((start + len(rows),))
+        space = dataset.get_space()
+        space.select_hyperslab((start,), count)
+        dataset.write(h5py.h5s.create_simple(count), space, rows, self._types[name])
+
+    def _disown(self) -> None:
+        """In a forked child: the file is the parent's. HDF5 would write to it again when the child ends."""
+        self._alive = False
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, self._descriptor)
+        os.close(nowhere)
+
+
+_open_writers: "weakref.WeakSet[TraceWriter]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for writer in list(_open_writers):
+        writer._disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _create(path: str, force: bool) -> tuple[Any, dict[str, Any]]:
+    """A new file with all tables, empty, in SWMR mode: from here on a reader finds it consistent at any moment."""
+    if os.path.lexists(path):
+        if not stat.S_ISREG(os.lstat(path).st_mode) and not os.path.islink(path):
+            raise CannotWrite(f"trace {path}", found="something that is no file")
+        if not force:
+            raise OutputExists(f"trace {path}", found="a file of that name", expected="none")
+        with contextlib.suppress(FileNotFoundError):
+            _writing(path, os.unlink, path)
+    file = _writing(path, h5py.File, path, "x", libver="latest", locking=False)
+    try:
+        file.attrs[schema.FORMAT_ATTRIBUTE] = schema.FORMAT
+        datasets = {
+            table.name: file.create_dataset(
+                table.name, (0,), table.dtype, chunks=(table.chunk,), maxshape=(None,), fletcher32=True
+            ).id
+            for table in (*TABLES, COMMITS)
+        }
+        file.swmr_mode = True
+    except BaseException as error:
+        with contextlib.suppress(*_HDF5_ERRORS):
+            file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        if isinstance(error, _HDF5_ERRORS):
+            raise CannotWrite(f"trace {path}", found=error) from error
+        raise
+    return file, datasets
+
+
+def _writing(path: str, action: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    try:
+        return action(*args, **options)
+    except FileExistsError as error:
+        raise OutputExists(f"trace {path}", found="a file of that name", expected="none") from error
+    except _HDF5_ERRORS as error:
+        found = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        raise CannotWrite(f"trace {path}", found=found) from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading. The file is not trusted: links, types, filters and sizes are checked before a byte of a table is read.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> Trace:
+    """Reads a trace, complete or not, even while it is written.
+
+    Raises NotFound, CannotRead, NotATrace (not HDF5, or of another kind), NewerFormat and Damaged.
+    """
+    name = os.fspath(path)
+    status = _status(name)
+    tables = _opened(name, _read_tables, status.st_size)
+
+    def values(start: int, length: int) -> bytes:
+        now = _status(name)
+        if (now.st_dev, now.st_ino) != (status.st_dev, status.st_ino) or now.st_size < status.st_size:
+            raise Damaged(f"trace {name}", found="another file than the one that was loaded", hint="compare again")
+        return bytes(_opened(name, _read_values, now.st_size, start, length))
+
+    return Trace(name, tables, values)
+
+
+def _status(name: str) -> os.stat_result:
+    try:
+        status = os.stat(name)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(f"trace {name}", found="no such file") from error
+    except (OSError, ValueError) as error:
+        raise CannotRead(f"trace {name}", found=error) from error
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
+        raise NotATrace(f"trace {name}", found=what, expected="a file")
+    return status
+
+
+def _opened(name: str, read: Callable[..., Any], *args: Any) -> Any:
+    try:
+        with open(name, "rb") as plain:
+            if not plain.read(1):
+                raise NotATrace(f"trace {name}", found="an empty file", expected="an HDF5 file")
+        if not h5py.is_hdf5(name):
+            raise NotATrace(f"trace {name}", found="no HDF5 signature", expected="an HDF5 file")
+    except OSError as error:
+        raise CannotRead(f"trace {name}", found=os.strerror(error.errno or errno.EIO)) from error
+    try:
+        with h5py.File(name, "r", libver="latest", swmr=True, locking=False) as file:
+            return read(file, name, *args)
+    except TfbisectError:
+        raise
+    except _HDF5_ERRORS as error:
+        raise Damaged(f"trace {name}", found=error) from error
+
+
+def _read_tables(file: Any, name: str, size: int) -> dict[str, Array]:
+    _check_format(file, name)
+    commits = _dataset(file, name, COMMITS, size)
+    rows, crcs = _last_commit(commits, name)
+    tables: dict[str, Array] = {}
+    for table, count, crc in zip(TABLES, rows, crcs, strict=True):
+        dataset = _dataset(file, name, table, size)
+        if dataset.shape[0] < count:
+            raise Damaged(f"trace {name}", found=f"{dataset.shape[0]} rows of {table.name}", expected=count)
+        if table.name == "value_bytes":  # large: read when asked for
+            tables[table.name] = np.broadcast_to(np.uint8(0), (count,))
+            continue
+        if count * table.dtype.itemsize > schema.MAX_TABLE_BYTES:
+            raise Damaged(f"trace {name}", found=f"{count} rows of {table.name}", expected="a table of at most 8 GiB")
+        data = _rows(dataset, table, count)
+        if zlib.crc32(data.view(np.uint8).data) != crc:
+            raise Damaged(f"trace {name}", found=f"bytes of {table.name} that are not those that were written")
+        tables[table.name] = data
+    if not any(rows):  # killed before the first flush
+        tables.update({table: np.array(first, BY_NAME[table].dtype) for table, first in schema.FIRST_ROWS.items()})
+    return tables
+
+
+def _check_format(file: Any, name: str) -> None:
+    if schema.FORMAT_ATTRIBUTE not in file.attrs:
+        raise NotATrace(f"trace {name}", found="HDF5 that something else wrote", expected="a trace of tfbisect")
+    attribute = file.attrs.get_id(schema.FORMAT_ATTRIBUTE)
+    if attribute.shape != () or attribute.dtype.kind not in "iu":
+        raise NotATrace(f"trace {name}", found="a format that is no number", expected=f"at most {schema.FORMAT}")
+    number = int(file.attrs[schema.FORMAT_ATTRIBUTE])
+    if number > schema.FORMAT:
+        raise NewerFormat(f"trace {name}", found=f"format {number}", expected=f"at most {schema.FORMAT}")
+    if number < 1:
+        raise Damaged(f"trace {name}", found=f"format {number}", expected=f"1 to {schema.FORMAT}")
+
+
+def _dataset(file: Any, name: str, table: Table, size: int) -> Any:
+    """The dataset of a table, if it is as the writer makes them and the file is large enough to hold its rows."""
+
+    def check(fine: bool, found: object, expected: object) -> None:
+        if not fine:
+            raise Damaged(f"trace {name}: table {table.name}", found=found, expected=expected)
+
+    key = table.name.encode()
+    check(key in file.id, "nothing", "a dataset")
+    # A soft or external link could lead to any file on this machine.
+    check(file.id.links.get_info(key).type == h5py.h5l.TYPE_HARD, "a link", "a dataset")
+    dataset = h5py.h5o.open(file.id, key)
+    check(isinstance(dataset, h5py.h5d.DatasetID), "no dataset", "a dataset")
+    check(dataset.dtype == table.dtype, f"type {dataset.dtype}", table.dtype)
+    check(dataset.rank == 1, f"{dataset.rank} dimensions", 1)
+    plist = dataset.get_create_plist()
+    check(plist.get_layout() == h5py.h5d.CHUNKED, "another layout", "chunks")  # not virtual: those read other files
+    check(plist.get_external_count() == 0, "bytes in another file", "none")
+    filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+    check(set(filters) <= {h5py.h5z.FILTER_FLETCHER32}, f"filters {filters}", "checksums only")
+    chunk = plist.get_chunk()[0] * table.dtype.itemsize
+    check(chunk <= schema.MAX_CHUNK_BYTES, f"chunks of {chunk} bytes", f"at most {schema.MAX_CHUNK_BYTES}")
+    needed, stored = dataset.shape[0] * table.dtype.itemsize, dataset.get_storage_size()
+    check(stored <= size, f"{stored} bytes stored", f"at most the {size} bytes of the file")
+    # Holds for files that are still written, too: rows beyond what is stored are not committed.
+    check(needed <= stored + chunk, f"{needed} bytes declared", f"at most the {stored} bytes stored and one chunk")
+    return dataset
+
+
+def _last_commit(dataset: Any, name: str) -> tuple[list[int], list[int]]:
+    count = dataset.shape[0]
+    if count == 0:
+        return [0] * len(TABLES), [0] * len(TABLES)
+    row = np.zeros(1, COMMITS.dtype)
+    for i in range(count - 1, max(count - 4, -1), -1):  # the last one can be torn
+        with contextlib.suppress(OSError):
+            _select(dataset, row, i)
+            if row["rows"].any():
+                return row["rows"][0].tolist(), row["crc"][0].tolist()
+    raise Damaged(f"trace {name}", found="no readable commit", expected="one")
+
+
+def _select(dataset: Any, into: Array, start: int) -> None:
+    if len(into):
+        space = dataset.get_space()
+        space.select_hyperslab((start,), (len(into),))
+        dataset.read(h5py.h5s.create_simple((len(into),)), space, into)
+
+
+def _rows(dataset: Any, table: Table, count: int) -> Array:
+    data = np.zeros(count, table.dtype)
+    try:
+        _select(dataset, data, 0)
+    except OSError:
+        # The last chunk is written again at each flush. A process killed while it did that can leave it torn, with
+        # a wrong checksum: the committed rows in it are good nevertheless, which their CRC will tell.
+        chunk = dataset.get_create_plist().get_chunk()[0]
+        whole = count // chunk * chunk
+        if whole == count:
+            raise
+        _select(dataset, data[:whole], 0)
+        raw = dataset.read_direct_chunk((whole,))[1]
+        data[whole:] = np.frombuffer(raw, table.dtype, count - whole)
+    return data
+
+
+def _read_values(file: Any, name: str, size: int, start: int, length: int) -> bytes:
+    data = np.zeros(length, np.uint8)
+    _select(_dataset(file, name, BY_NAME["value_bytes"], size), data, start)
+    return data.tobytes()
