@@ -1,0 +1,191 @@
+"""What is recorded of eager ops, and that recording leaves no trace of itself in the program."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context, execute
+from tensorflow.python.ops import script_ops
+
+import tfbisect
+from tf.recorded import bits, host_digest, recording
+from tfbisect import errors
+from tfbisect.model import GraphKind, NodeFlag, SiteKind
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.h5"
+
+
+def test_each_eager_op_is_a_call_of_one_op(path: Path) -> None:
+    x = tf.random.stateless_normal([4, 4], [1, 2])
+    with recording(path) as views:
+        y = tf.matmul(x, x) * 2.0
+    (view,) = views
+    (product,), (double,) = view.of("MatMul"), view.of("Mul")
+    assert product.digest == host_digest(tf.matmul(x, x)) and double.digest == host_digest(y)
+    links = {(int(k["call"]), int(k["arg"])): (int(k["src_call"]), int(k["src_ret"])) for k in view.trace.links}
+    assert links[double.call, 0] == (product.call, 0)
+    source = view.trace.source(int(view.trace.calls[-1]["stack"]))
+    assert source is not None and source.text == "y = tf.matmul(x, x) * 2.0" and Path(source.file).name == "test_eager.py"
+
+
+def test_a_value_python_hands_in_is_one_call_however_often_it_is_used(path: Path) -> None:
+    with recording(path) as views:
+        x = tf.constant(np.arange(6, dtype=np.float32))
+        tf.sin(x)
+        tf.cos(x)
+    trace = views[0].trace
+    host = [
+        int(c["id"]) for c in trace.calls if NodeFlag.HOSTVALUE in trace.graphs[int(c["graph"])].nodes[0].flags
+    ]
+    assert len(host) == 1
+    assert [int(k["src_call"]) for k in trace.links] == host * 2
+
+
+@pytest.mark.parametrize(
+    ("write", "rows"),
+    [
+        (lambda v: v.assign(tf.ones([5, 2])), None),
+        (lambda v: v.assign_add(tf.ones([5, 2])), None),
+        (lambda v: v.scatter_sub(tf.IndexedSlices(tf.ones([2, 2]), tf.constant([0, 3]))), [0, 3]),
+        (lambda v: v.scatter_nd_add([[1]], tf.ones([1, 2])), [1]),
+        (lambda v: v[1:3].assign(tf.ones([2, 2]) * 7), None),
+    ],
+)  # fmt: skip
+def test_an_eager_write_of_a_variable_is_an_event(path: Path, write: object, rows: list[int] | None) -> None:
+    v = tf.Variable(tf.random.stateless_normal([5, 2], [3, 4]))
+    with recording(path) as views:
+        write(v)  # type: ignore[operator]
+    written = v.numpy() if rows is None else v.numpy()[rows]
+    found = [e for e in views[0].events if e.kind == SiteKind.WRITE]
+    assert [e.digest for e in found] == [host_digest(written)]
+
+
+def test_random_generators_write_their_state(path: Path) -> None:
+    generator = tf.random.Generator.from_seed(3)
+    with recording(path) as views:
+        generator.normal([2])
+    writes = [e for e in views[0].events if e.kind == SiteKind.WRITE]
+    assert [e.digest for e in writes][-1:] == [host_digest(generator.state)]
+
+
+def test_a_variable_made_before_is_an_entry(path: Path) -> None:
+    v = tf.Variable([1.0, 2.0])
+    with recording(path) as views:
+        tf.identity(v)
+    kinds = [GraphKind(views[0].trace.graphs[int(c["graph"])].kind) for c in views[0].trace.calls]
+    assert GraphKind.ENTRY in kinds
+
+
+def test_ops_of_a_new_thread_and_of_a_py_function_are_seen(path: Path) -> None:
+    def body(a: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(a)
+
+    step = tf.function(lambda x: tf.py_function(body, [x], tf.float32))
+    x = tf.constant([0.5])
+    with recording(path) as views:
+        thread = threading.Thread(target=lambda: tf.atan(x))
+        thread.start()
+        thread.join()
+        step(x)
+    (view,) = views
+    assert len(view.of("Atan")) == 1
+    (tanh,) = view.of("Tanh")
+    (outer,) = (c for c in view.trace.calls if view.trace.graphs[int(c["graph"])].kind == GraphKind.TWIN)
+    (inner,) = (c for c in view.trace.calls if int(c["id"]) == tanh.call)
+    assert int(inner["parent"]) == int(outer["id"])
+
+
+def test_every_hook_is_gone_afterwards(path: Path) -> None:
+    def state() -> list[object]:
+        return [
+            context.Context.call_function, context.Context.__init__, execute.execute, script_ops.EagerFunc.__call__,
+            threading.Thread._bootstrap_inner, list(sys.meta_path), list(context.context().op_callbacks), os._exit,
+        ]  # fmt: skip
+
+    before = state()
+    with tfbisect.record(path):
+        tf.function(lambda x: x + 1)(tf.constant(1))
+        assert state() != before
+    assert state() == before
+
+
+def test_hooks_are_gone_after_an_error_too(path: Path) -> None:
+    before = context.Context.call_function
+    with pytest.raises(ZeroDivisionError), tfbisect.record(path):
+        1 / 0  # noqa: B018
+    assert context.Context.call_function is before
+
+
+def test_one_recording_at_a_time(path: Path) -> None:
+    with tfbisect.record(path), pytest.raises(errors.Usage), tfbisect.record(path.with_suffix(".other")):
+        pass
+
+
+def test_an_existing_file_is_kept(path: Path) -> None:
+    path.write_text("mine")
+    with pytest.raises(errors.OutputExists), tfbisect.record(path):
+        pass
+    assert path.read_text() == "mine"
+
+
+def test_seeds_and_streams_are_untouched(path: Path) -> None:
+    import random
+
+    def draws() -> list[bytes]:
+        random.seed(1)
+        np.random.seed(1)
+        tf.random.set_seed(1)
+        return [bits(tf.random.normal([2]))[0], np.random.rand(2).tobytes(), str(random.random()).encode()]
+
+    plain = draws()
+    with tfbisect.record(path):
+        assert draws() == plain
+
+
+def test_an_error_of_tfbisects_own_never_reaches_the_program(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tfbisect.trace import TraceWriter
+
+    def breaks(*_args: object, **_kwargs: object) -> None:
+        raise RuntimeError("planted")
+
+    with tfbisect.record(path):
+        before = tf.sin(tf.constant(1.0))
+        monkeypatch.setattr(TraceWriter, "event", breaks)
+        after = tf.sin(tf.constant(1.0))
+        tf.function(tf.cos)(tf.constant(1.0))
+    assert bits(before) == bits(after)
+    assert capsys.readouterr().err.count("tfbisect:") == 1
+    trace = tfbisect.load(path)
+    assert not trace.complete and len(trace.events) >= 1
+
+
+def test_nothing_is_imported_or_started_before_the_program_does(tmp_path: Path) -> None:
+    program = tmp_path / "early.py"
+    program.write_text(
+        "import sys\n"
+        "print([m for m in ('tensorflow', 'numpy', 'h5py') if m in sys.modules])\n"
+        "import tensorflow as tf\n"
+        "tf.config.threading.set_intra_op_parallelism_threads(1)\n"
+        "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],\n"
+        "    [tf.config.LogicalDeviceConfiguration()] * 2)\n"
+        "print(len(tf.config.list_logical_devices('CPU')))\n"
+        "print(sys.argv, __name__, __file__ == sys.argv[0], sys.path[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tfbisect", "record", "-o", "a.h5", "early.py", "-x", "--values", "3"],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["[]", "2"]
+    assert lines[2] == f"['early.py', '-x', '--values', '3'] __main__ True {tmp_path}"
