@@ -179,7 +179,7 @@ def test_nothing_is_imported_or_started_before_the_program_does(tmp_path: Path) 
         "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],\n"
         "    [tf.config.LogicalDeviceConfiguration()] * 2)\n"
         "print(len(tf.config.list_logical_devices('CPU')))\n"
-        "print(sys.argv, __name__, __file__ == sys.argv[0], sys.path[0])\n"
+        "print(sys.argv, __name__, __file__, sys.path[0])\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "tfbisect", "record", "-o", "a.h5", "early.py", "-x", "--values", "3"],
@@ -188,4 +188,37 @@ def test_nothing_is_imported_or_started_before_the_program_does(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == ["[]", "2"]
-    assert lines[2] == f"['early.py', '-x', '--values', '3'] __main__ True {tmp_path}"
+    assert lines[2] == f"['early.py', '-x', '--values', '3'] __main__ {tmp_path}/early.py {tmp_path}"
+
+
+def test_steps_are_the_ones_the_program_marks(path: Path) -> None:
+    with recording(path) as views:
+        tf.sin(tf.constant(0.5))
+        for _ in range(2):
+            tfbisect.step()
+            tf.cos(tf.constant(0.5))
+    trace = views[0].trace
+    steps = {trace.graphs[int(c["graph"])].name: [] for c in trace.calls}
+    for call in trace.calls:
+        if NodeFlag.HOSTVALUE not in trace.graphs[int(call["graph"])].nodes[0].flags:
+            steps[trace.graphs[int(call["graph"])].name].append(int(call["step"]))
+    assert steps == {"Sin": [-1], "Cos": [0, 1]}
+
+
+def test_a_keras_batch_is_a_step(path: Path) -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((8, 3), np.float32)
+    with recording(path) as views:
+        model.fit(x, x[:, :1], batch_size=4, epochs=2, verbose=0, validation_data=(x, x[:, :1]))
+        model.predict(x, verbose=0)
+    trace = views[0].trace
+    training = {
+        int(c["step"]) for c in trace.calls
+        if any(n.op == "AssignSubVariableOp" for n in trace.graphs[int(c["graph"])].nodes)
+        and trace.graphs[int(c["graph"])].kind == GraphKind.TWIN
+    }  # fmt: skip
+    assert training == {0, 1, 2, 3}
+    assert int(trace.calls[-1]["step"]) == -1

@@ -56,6 +56,22 @@ def test_every_dtype_that_has_bytes_is_digested(path: Path) -> None:
     assert len(views[0].of("ConcatV2")) == len(values)
 
 
+def test_small_floats_and_quantized_types_are_digested(path: Path) -> None:
+    value = tf.constant([[1.5, 0.25]])
+
+    @tf.function
+    def odd(value: tf.Tensor) -> list[tf.Tensor]:
+        quantized = tf.raw_ops.QuantizeV2(input=value, min_range=0.0, max_range=2.0, T=tf.quint8).output
+        return [tf.cast(value, "float8_e5m2"), tf.cast(value, "float8_e4m3fn"), quantized]
+
+    for values in ("auto", "none"):
+        with recording(path, values=values, force=True) as views:
+            results = odd(value)
+        assert {e.digest for e in views[0].of("Cast")} == {graph_digest(r._numpy_internal()) for r in results[:2]}
+        assert graph_digest(results[2]._numpy_internal()) in {e.digest for e in views[0].of("QuantizeV2")}
+        assert not views[0].trace.opaque
+
+
 def test_strings_empty_tensors_and_scalars_are_digested(path: Path) -> None:
     @tf.function
     def odd(text: tf.Tensor, empty: tf.Tensor, flag: tf.Tensor) -> list[tf.Tensor]:
@@ -316,3 +332,21 @@ def test_two_threads_in_one_function_lose_nothing(path: Path) -> None:
     )
     calls = [c for c in view.trace.calls if view.trace.graphs[int(c["graph"])].kind == GraphKind.TWIN]
     assert len(calls) == 40 and len({int(c["thread"]) for c in calls}) == 2
+
+
+def test_a_twin_goes_with_its_function(path: Path, x: tf.Tensor) -> None:
+    import gc
+
+    from tensorflow.python.eager import context
+
+    def twins() -> int:
+        return sum("__twin" in str(name) for name in context.context().list_function_names())
+
+    before = twins()
+    with recording(path) as views:
+        for number in range(30):
+            scale = float(number)
+            tf.function(lambda x, scale=scale: tf.sin(x) * scale)(x)
+        gc.collect()
+        assert twins() - before <= 2
+    assert len(views[0].of("Sin")) == 30

@@ -5,7 +5,9 @@ has set what must be set before.
 """
 
 import atexit
+import builtins
 import contextlib
+import importlib.machinery
 import os
 import sys
 import threading
@@ -52,7 +54,7 @@ class _Session:
         if context is not None and context._context_handle is not None:
             self._before = frozenset(_text(name) for name in context.list_function_names())
         if "tensorflow" in sys.modules:
-            self._open()  # a file that cannot be written is an error now, not a warning later
+            self.open()  # a file that cannot be written is an error now, not a warning later
         self._hooks.install()
 
     def stop(self, exit_status: int | None = None, reason: str | None = None) -> None:
@@ -60,12 +62,14 @@ class _Session:
         with self._lock:
             if os.getpid() != self._pid:
                 return
-            recording = self._open()
+            recording = self.open()
             streams = self._functions is not None and self._functions.has_streams
             self._hooks.remove(keep_calls=streams)
             if recording.active:
                 self._tell_tensorflow()
                 recording.close(exit_status, reason)
+            if self._functions is not None:
+                self._functions.release()
 
     @property
     def summary(self) -> str:
@@ -91,6 +95,10 @@ class _Session:
         assert self._functions is not None
         return self._functions.call(name, inputs, outputs)
 
+    def function_removed(self, context: Any, name: str) -> None:
+        if self._functions is not None and os.getpid() == self._pid:
+            self._functions.forget(name)
+
     def op_callback(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("graph") is not None or os.getpid() != self._pid or self.failed:
             return
@@ -103,15 +111,16 @@ class _Session:
         assert self._eager is not None
         self._eager(*args, **kwargs)
 
-    def step(self) -> None:
-        if self._recording is None:
-            self._open()
-        assert self._recording is not None
-        self._recording.step += 1
+    def step(self, begins: bool = True) -> None:
+        if os.getpid() == self._pid and not self.failed:
+            try:
+                self.open().mark_step(begins)
+            except Exception as error:
+                self._give_up(error)
 
     # --- parts, made on first use -----------------------------------------------------------------------------------
 
-    def _open(self) -> "Recording":
+    def open(self) -> "Recording":
         with self._lock:
             if self._recording is None:
                 from tfbisect.recorder import runinfo
@@ -131,14 +140,14 @@ class _Session:
             if self._eager is None:
                 from tfbisect.recorder.eager import EagerRecorder
 
-                self._eager = EagerRecorder(self._open())
+                self._eager = EagerRecorder(self.open())
 
     def _start_functions(self, context: Any, plain: Callable[..., Any]) -> None:
         with self._lock:
             if self._functions is None:
                 from tfbisect.recorder.function import FunctionRecorder
 
-                self._functions = FunctionRecorder(self._open(), context, plain, self._before)
+                self._functions = FunctionRecorder(self.open(), context, plain, self._before)
 
     def _tell_tensorflow(self) -> None:
         """What TensorFlow was set up with, as it stands at the end: nothing is asked that would start it."""
@@ -203,6 +212,7 @@ def run_program(
     atexit.register(close)
     _close_before_hard_exit(session)
     ended = status[0] = _run_main(file, [str(program), *args])
+    session.open()  # where nothing ran TensorFlow: while the interpreter ends, h5py cannot be imported any more
     return ended
 
 
@@ -224,14 +234,16 @@ def _finish(session: _Session, exit_status: int | None) -> None:
 
 def _run_main(file: Path, argv: list[str]) -> int:
     """Execute a file as Python would: -> the exit status; tracebacks go to standard error without our frames."""
+    name = str(file.absolute())
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=str(file), __builtins__=__builtins__, __spec__=None, __cached__=None)
+    main.__dict__.update(
+        __file__=name, __builtins__=builtins, __spec__=None, __cached__=None, __annotations__={},
+        __loader__=importlib.machinery.SourceFileLoader("__main__", name),
+    )  # fmt: skip
     sys.modules["__main__"] = main
     sys.argv, sys.path[0] = argv, str(file.absolute().parent)
     try:
-        source = file.read_bytes()
-        code = compile(source, str(file), "exec", dont_inherit=True)
-        exec(code, main.__dict__)
+        exec(compile(file.read_bytes(), name, "exec", dont_inherit=True), main.__dict__)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0

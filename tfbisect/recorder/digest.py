@@ -21,12 +21,16 @@ BITCAST = {
     1: 4, 2: 8, 3: 4, 5: 2, 6: 1, 8: 8, 9: 8, 11: 1, 12: 1, 13: 4, 14: 2, 15: 2, 16: 2, 17: 2, 18: 16, 19: 2,
     22: 4, 23: 8,
 }  # fmt: skip
-ITEMSIZE = {**BITCAST, DT_BOOL: 1, DT_UINT8: 1}  # dtypes whose bytes can be kept
+ITEMSIZE = {**BITCAST, DT_BOOL: 1, DT_UINT8: 1}  # dtypes whose bytes a twin can hand over
+SUB_BYTE_AND_FLOAT8 = range(24, 34)  # float8 types, int4, uint4, int2, uint2, float4: one byte an element in memory
 
 
 def digestible(dtype: int) -> bool:
-    """Whether a twin can digest an output of this DataType."""
-    return dtype in ITEMSIZE or dtype == DT_STRING
+    """Whether a twin can digest an output of this DataType.
+
+    `Fingerprint` takes strings and every type that can be copied as bytes (tensorflow/core/kernels/fingerprint_op.cc).
+    """
+    return dtype in ITEMSIZE or dtype == DT_STRING or dtype in SUB_BYTE_AND_FLOAT8
 
 
 def of_bytes(data: Any) -> int:

@@ -5,6 +5,7 @@ Replaces nothing in TensorFlow by itself: `hooks` sends every call here. Private
 `context.Context.function_call_options / add_function_def / remove_function / has_function`.
 """
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ from tfbisect.recorder.recording import Recording, array_of
 from tfbisect.recorder.rows import GroupReader
 from tfbisect.recorder.twin import GROUP_SIZE, PATH, QUEUE, QUEUE_SHAPES, QUEUE_TYPES, Twin, TwinBuilder, user_op
 
+# Of the process, not of one recording: twins and rows of an earlier recording may still be about.
+_fresh, _group_numbers = itertools.count(), itertools.count()
 Plain = Callable[[Any, bytes, Sequence[Any], int], Any]
 _IGNORED_ATTRS = frozenset({
     "_class", "_output_shapes", "config_proto", "config", "executor_type", "token", "shared_name", "container",
@@ -45,6 +48,7 @@ class Plan:
     twin: str | None = None
     attrs: tuple[Any, ...] = ()
     draws: bool = False
+    groups: tuple[int, ...] = ()  # numbers of the twin's groups
     results: list[int] = field(default_factory=list)  # OUTPUT site of each result, where no twin records them
     reason: str = ""  # why there is no twin
 
@@ -57,7 +61,6 @@ class FunctionRecorder:
         self._before = before  # functions that may have run before recording began
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._groups: dict[int, GroupReader] = {}
-        self._group_numbers, self._fresh = itertools.count(), itertools.count()
         self._build_lock = threading.RLock()
         self._rows: dict[int, list[tuple[GroupReader, np.ndarray, bytes]]] = {}
         self._queue: Any = None
@@ -68,6 +71,22 @@ class FunctionRecorder:
     def has_streams(self) -> bool:
         """Whether a twin holds a random stream: its function must go on as the twin to its last call."""
         return any(plan.draws and plan.twin for plan in self._plans.values())
+
+    def release(self) -> None:
+        """The recording is over: only functions with a random stream keep their twins."""
+        with self._build_lock:
+            for name in {key[0] for key, plan in self._plans.items() if not plan.draws}:
+                self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """A function is gone: its twins go too. Called from a destructor, so it takes no lock and raises nothing."""
+        for key in [key for key in list(self._plans) if key[0] == name]:
+            plan = self._plans.pop(key, None)
+            if plan is not None and plan.twin is not None:
+                for number in plan.groups:
+                    self._groups.pop(number, None)
+                with contextlib.suppress(Exception):
+                    self._context.remove_function(plan.twin)
 
     # --- a call -------------------------------------------------------------------------------------------------
 
@@ -182,7 +201,9 @@ class FunctionRecorder:
             rows = gen_data_flow_ops.queue_dequeue_many_v2(self._queue, size, component_types=QUEUE_TYPES)
             numbers, paths, blobs = (row._numpy_internal() for row in rows)
         for number, path, blob in zip(numbers.tolist(), paths, blobs.tolist(), strict=True):
-            self._rows.setdefault(int(path[0]), []).append((self._groups[number], path, blob))
+            reader = self._groups.get(number)
+            if reader is not None:  # else of a call whose end an earlier recording did not see
+                self._rows.setdefault(int(path[0]), []).append((reader, path, blob))
 
     # --- plans ----------------------------------------------------------------------------------------------------
 
@@ -220,9 +241,9 @@ class FunctionRecorder:
                 raise executed.NotToBeHad("the program collects run metadata or a profile")
             graph = executed.executed_graph(self._context, name, inputs, num_outputs, attrs)
             twin = TwinBuilder(
-                f"{name}__twin{next(self._fresh)}", definition, graph, variables=_variables(inputs), host=self.host,
+                f"{name}__twin{next(_fresh)}", definition, graph, variables=_variables(inputs), host=self.host,
                 keep=lambda node: self._recording.policy.wants(f"{user}/{node}"),
-                group_size=1 if self._recording.policy.wants_large else GROUP_SIZE, next_group=self._group_numbers,
+                group_size=1 if self._recording.policy.wants_large else GROUP_SIZE, next_group=_group_numbers,
             ).build()  # fmt: skip
             twin_attrs = _without_optimizer(attrs)
             self._try(twin, inputs, num_outputs, twin_attrs)
@@ -317,7 +338,10 @@ class FunctionRecorder:
                 if not why.startswith("dtype 21"):  # a variant forwards what went into it
                     recording.unseen(nodes[local].name, nodes[local].op, why, nodes[local].stack)
         twin_name = twin.definition.signature.name
-        return Plan(name, user, graph, arguments, takers, twin=twin_name, attrs=attrs, draws=twin.draws)
+        return Plan(
+            name, user, graph, arguments, takers, twin=twin_name, attrs=attrs, draws=twin.draws,
+            groups=tuple(twin.groups),
+        )  # fmt: skip
 
     def _constants(self, graph: int, twin: Twin, user: str) -> None:
         """Constants are events that hold for every call of the graph."""

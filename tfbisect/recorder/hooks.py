@@ -4,10 +4,12 @@ Imports no TensorFlow: where the program has not done so yet, hooks wait for its
 
 Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0:
 - `context.Context.call_function`: the one door through which Python runs any tf.function;
+- `context.Context.remove_function`: a function that is garbage-collected takes its twin along;
 - `context.Context.__init__`, `context._context` and `Context._thread_local_data.op_callbacks`: op callbacks are a list
   of each thread's;
 - `execute.execute`, `execute.quick_execute`, `execute.execute_with_callbacks`: ops that do not take the fast path;
-- `script_ops.EagerFunc.__call__`: the body of a py_function runs in threads that TensorFlow started.
+- `script_ops.EagerFunc.__call__`: the body of a py_function runs in threads that TensorFlow started;
+- Keras (tried on 3.15): `CallbackList.on_train_batch_begin` and `on_train_end`, which say where a training step begins.
 """
 
 import contextlib
@@ -24,6 +26,7 @@ from tfbisect.errors import UnsupportedTensorFlow
 
 CONTEXT, EXECUTE = "tensorflow.python.eager.context", "tensorflow.python.eager.execute"
 SCRIPT_OPS = "tensorflow.python.ops.script_ops"
+KERAS_CALLBACKS = "keras.src.callbacks.callback_list"
 PlainCall = Callable[[Any, bytes, Sequence[Any], int], Any]
 
 
@@ -32,6 +35,12 @@ class Listener(Protocol):
 
     def call_function(self, context: Any, plain: PlainCall, name: bytes, inputs: Sequence[Any], outputs: int) -> Any:
         """Runs a tf.function in TensorFlow's place."""
+
+    def function_removed(self, context: Any, name: str) -> None:
+        """Hears that a function is gone."""
+
+    def step(self, begins: bool = True) -> None:
+        """Hears that a training step begins, or that none is under way any more."""
 
     def op_callback(self, *args: Any, **kwargs: Any) -> None:
         """Hears of an eager op that has run."""
@@ -53,7 +62,10 @@ class Hooks:
         """Raises UnsupportedTensorFlow when TensorFlow, imported already, lacks a hooked name."""
         waiting: dict[str, Callable[[types.ModuleType], None]] = {}
         module: Any
-        for name, patch in ((CONTEXT, self._patch_context), (SCRIPT_OPS, self._patch_script_ops)):
+        patches = {
+            CONTEXT: self._patch_context, SCRIPT_OPS: self._patch_script_ops, KERAS_CALLBACKS: self._patch_keras,
+        }  # fmt: skip
+        for name, patch in patches.items():
             module = sys.modules.get(name)
             if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
                 patch(module)
@@ -92,22 +104,27 @@ class Hooks:
             raise UnsupportedTensorFlow(
                 "TensorFlow's eager context", found="no Context.call_function", expected="TensorFlow 2.16 to 2.21"
             )
-        plain_call, plain_init, listener = cls.call_function, cls.__init__, self._listener
+        plain_call, plain_init, plain_remove = cls.call_function, cls.__init__, cls.remove_function
+        listener = self._listener
 
         def call_function(context: Any, name: bytes, tensor_inputs: Sequence[Any], num_outputs: int) -> Any:
             return listener.call_function(context, plain_call, name, tensor_inputs, num_outputs)
+
+        def remove_function(context: Any, name: Any) -> None:
+            plain_remove(context, name)
+            listener.function_removed(context, name.decode() if isinstance(name, bytes) else name)
 
         def init(context: Any, *args: Any, **kwargs: Any) -> None:
             plain_init(context, *args, **kwargs)
             self._attach(context)
 
         def undo_calls() -> None:
-            cls.call_function = plain_call
+            cls.call_function, cls.remove_function = plain_call, plain_remove
 
         def undo_init() -> None:
             cls.__init__ = plain_init
 
-        cls.call_function, cls.__init__ = call_function, init
+        cls.call_function, cls.remove_function, cls.__init__ = call_function, remove_function, init
         self._undo_calls = undo_calls
         self._undo += [undo_calls, undo_init]
         if module._context is not None:
@@ -127,6 +144,26 @@ class Hooks:
             cls.__call__ = plain
 
         cls.__call__ = call
+        self._undo.append(undo)
+
+    def _patch_keras(self, module: Any) -> None:
+        cls, listener = getattr(module, "CallbackList", None), self._listener
+        if not hasattr(cls, "on_train_batch_begin") or not hasattr(cls, "on_train_end"):
+            return  # another Keras: steps are then found from what the program does
+        plain_batch, plain_end = cls.on_train_batch_begin, cls.on_train_end
+
+        def on_train_batch_begin(callbacks: Any, *args: Any, **kwargs: Any) -> Any:
+            listener.step()
+            return plain_batch(callbacks, *args, **kwargs)
+
+        def on_train_end(callbacks: Any, *args: Any, **kwargs: Any) -> Any:
+            listener.step(begins=False)
+            return plain_end(callbacks, *args, **kwargs)
+
+        def undo() -> None:
+            cls.on_train_batch_begin, cls.on_train_end = plain_batch, plain_end
+
+        cls.on_train_batch_begin, cls.on_train_end = on_train_batch_begin, on_train_end
         self._undo.append(undo)
 
     def attach(self) -> None:

@@ -41,7 +41,8 @@ class Recording:
         self.stacks = stacks.Stacks(stacks.UserCode(program), writer.stack)
         self.active = True  # False once recording has ended: rows are thrown away
         self.broken = False
-        self.step = -1
+        self.step = -1  # the step the program is in; -1 for none
+        self._steps = itertools.count()
         self._ids = itertools.count()
         self._producers: dict[int, tuple[int, int]] = {}  # EagerTensor id -> (call, result)
         self._threads = threading.local()
@@ -52,6 +53,10 @@ class Recording:
         self._entries: dict[str, int] = {}
         self._flushed, self._flush_cost = time.monotonic(), 0.0
         self.events = 0
+
+    def mark_step(self, begins: bool) -> None:
+        """The program says that a step begins, or that none is under way any more."""
+        self.step = next(self._steps) if begins else -1
 
     # --- threads and ids ------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Builds a FunctionDef and says what its rows will mean; runs nothing and knows no trace. Private TensorFlow API used
 here, tried on 2.16.2, 2.18.1 and 2.21.0: `op_def_registry.get`.
 
-How a value is tapped: its bytes (Bitcast, Reshape) go through `Fingerprint`; its shape goes beside it. All taps
+How a value is tapped: `Fingerprint` hashes its bytes as one row (Reshape); its shape goes beside it. All taps
 that run in the same iterations form groups; a group is one row: the call and loop path, the group's number, and one
 string with shapes, digests and the first bytes of each value, as many as the call asks for.
 
@@ -25,7 +25,7 @@ from tensorflow.python.framework import op_def_registry
 from tfbisect.model import SiteKind
 from tfbisect.recorder import controlflow, ops
 from tfbisect.recorder.controlflow import base, slot
-from tfbisect.recorder.digest import BITCAST, DT_BOOL, DT_RESOURCE, DT_STRING, DT_UINT8, ITEMSIZE, REF, digestible
+from tfbisect.recorder.digest import DT_BOOL, DT_RESOURCE, DT_STRING, DT_UINT8, ITEMSIZE, REF, digestible
 from tfbisect.recorder.executed import ARGUMENTS, RESULTS
 
 DEPTH = 6  # nested loops that a path can name
@@ -357,12 +357,14 @@ class TwinBuilder:
         shape = self._add(
             f"{name}/shape", "Shape", [ref], device, T=_type(dtype), out_type=_type(DT_INT32)
         ) + ":output:0"  # fmt: skip
-        if dtype == DT_BOOL:
+        raw = dtype
+        if tap.kept and dtype == DT_BOOL:
             ref = self._add(f"{name}/bytes", "Cast", [ref], device, SrcT=_type(dtype), DstT=_type(DT_UINT8)) + ":y:0"
-        elif dtype in BITCAST and dtype != DT_UINT8:
+        elif tap.kept and dtype != DT_UINT8:
             ref = self._add(f"{name}/bytes", "Bitcast", [ref], device, T=_type(dtype), type=_type(DT_UINT8))
             ref += ":output:0"
-        raw = DT_STRING if dtype == DT_STRING else DT_UINT8
+        if tap.kept:
+            raw = DT_UINT8
         flat = self._add(
             f"{name}/flat", "Reshape", [ref, self._part(frame, "row")], device, T=_type(raw), Tshape=_type(DT_INT32)
         ) + ":output:0"  # fmt: skip
