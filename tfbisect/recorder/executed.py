@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.python.eager import cancellation, execute
 from tensorflow.python.framework import errors
@@ -22,6 +23,7 @@ SENDS, RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
 ARGUMENTS, RESULTS = ("_Arg", "_DeviceArg"), ("_Retval", "_DeviceRetval")
 _PARTITIONER_NAME = re.compile(r"(/_\d+)$")
 _OPTIMIZER_NAMES = ("ArithmeticOptimizer/", "ConstantFolding/", "LayoutOptimizer", "Func/", "_")
+MOST_BYTES = 100 * 2**20
 _MARK = "tfbisect_nothing"
 _fresh = itertools.count()
 
@@ -30,14 +32,46 @@ class NotToBeHad(Exception):
     """The executed graph could not be taken; the text says why."""
 
 
-def must_not_be_probed(definition: Any) -> str | None:
-    """Why this function's graph cannot be asked for without running it; None when it can.
+def must_not_be_probed(context: Any, definition: Any) -> str | None:
+    """Why this function's graph cannot be asked for; None when it can.
 
-    XLA ignores the cancellation and runs the function (seen on 2.16 to 2.21).
+    XLA ignores the cancellation and runs the function (seen on 2.16 to 2.21). TensorFlow hands the graph out as one
+    protocol buffer that holds the constants several times and ends at 2 GiB.
     """
     if definition.attr["_XlaMustCompile"].b:
         return "compiled by XLA as one cluster"
+    size = sum(each.ByteSize() for each in library(context, definition).values())
+    if size > MOST_BYTES:
+        return f"its constants take {size / 2**20:.0f} MiB, above {MOST_BYTES / 2**20:.0f} MiB"
     return None
+
+
+def library(context: Any, definition: Any) -> dict[str, Any]:
+    """{name: FunctionDef} of a function and all functions that it calls, at any depth."""
+    found: dict[str, Any] = {}
+    waiting = [definition]
+    while waiting:
+        each = waiting.pop()
+        if each.signature.name in found:
+            continue
+        found[each.signature.name] = each
+        for node in each.node_def:
+            for name in callees(node):
+                if name not in found and context.has_function(name):
+                    waiting.append(context.get_function_def(name))
+    return found
+
+
+def callees(node: Any) -> list[str]:
+    """The functions that a NodeDef's attributes name."""
+    names = []
+    for key in sorted(node.attr):
+        value = node.attr[key]
+        if value.HasField("func"):
+            names.append(value.func.name)
+        elif value.HasField("list"):
+            names += [func.name for func in value.list.func]
+    return names
 
 
 def executed_graph(
@@ -53,7 +87,7 @@ def executed_graph(
     Raises NotToBeHad.
     """
     definition = context.get_function_def(name)
-    reason = must_not_be_probed(definition)
+    reason = must_not_be_probed(context, definition)
     if reason:
         raise NotToBeHad(reason)
     for _ in range(tries):
@@ -94,6 +128,8 @@ def _collected(
         graphs = context.export_run_metadata().function_graphs
     except errors.OpError as error:
         raise NotToBeHad(f"TensorFlow could not instantiate it: {error.message.splitlines()[0][:200]}") from error
+    except DecodeError as error:
+        raise NotToBeHad("its graph is too large to be handed out") from error
     finally:
         context.disable_graph_collection()
         context.remove_function(probe.signature.name)

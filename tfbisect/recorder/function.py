@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import cancellation, execute
-from tensorflow.python.framework import errors, op_def_registry, ops, tensor_util
+from tensorflow.python.framework import dtypes, errors, op_def_registry, ops, tensor_util
 from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
 
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
@@ -65,6 +65,7 @@ class FunctionRecorder:
         self._rows: dict[int, list[tuple[GroupReader, np.ndarray, bytes]]] = {}
         self._queue: Any = None
         self._origins = Origins(context, recording.stacks.of_frames)
+        self._one_device: bool | None = None
         self.host = ""
 
     @property
@@ -211,7 +212,7 @@ class FunctionRecorder:
         """The plan for a call, keyed by all that TensorFlow keys its kernels by."""
         context = self._context
         attrs = tuple(itertools.chain(*context.function_call_options.as_attrs().items()))
-        key = name, attrs, context.device_name, tuple(tensor.dtype for tensor in inputs)
+        key = name, attrs, context.device_name, self._placement(inputs)
         plan = self._plans.get(key)
         if plan is None:
             with self._build_lock, self._recording.muted():
@@ -222,6 +223,17 @@ class FunctionRecorder:
                         self._prepare()
                     plan = self._plans[key] = self._make(name, inputs, num_outputs, attrs)
         return plan
+
+    def _placement(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Where the inputs lie, where there is a choice: TensorFlow places ops by it."""
+        if self._one_device is None:
+            self._context.ensure_initialized()
+            self._one_device = len(self._context.devices()) == 1
+        if self._one_device:
+            return ()
+        return tuple(
+            tensor.backing_device if tensor.dtype != dtypes.resource else tensor.device for tensor in inputs
+        )  # fmt: skip
 
     def _prepare(self) -> None:
         self.host = next(d for d in self._context.devices() if d.endswith("/device:CPU:0"))
@@ -235,7 +247,7 @@ class FunctionRecorder:
         definition = self._context.get_function_def(name)
         user = optypes.user_name(name)
         try:
-            if name in self._before and self._holds_stream(name):
+            if name in self._before and self._holds_stream(definition):
                 raise executed.NotToBeHad("it draws random numbers and may have run before recording began")
             if _user_collects_metadata():
                 raise executed.NotToBeHad("the program collects run metadata or a profile")
@@ -252,18 +264,10 @@ class FunctionRecorder:
             return self._opaque_plan(name, user, definition, inputs, reason)
         return self._twin_plan(name, user, definition, twin, twin_attrs)
 
-    def _holds_stream(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    def _holds_stream(self, definition: Any) -> bool:
         """Whether a function, or one that it calls, holds a kernel with a random stream of its own."""
-        if name in seen or not self._context.has_function(name):
-            return False
-        for node in self._context.get_function_def(name).node_def:
-            if node.op in optypes.RANDOM:
-                return True
-            callees = [v.func.name for v in node.attr.values() if v.HasField("func")]
-            callees += [f.name for v in node.attr.values() if v.HasField("list") for f in v.list.func]
-            if any(self._holds_stream(callee, seen | {name}) for callee in callees):
-                return True
-        return False
+        functions = executed.library(self._context, definition).values()
+        return any(node.op in optypes.RANDOM for function in functions for node in function.node_def)
 
     def _try(self, twin: Twin, inputs: Sequence[Any], num_outputs: int, attrs: tuple[Any, ...]) -> None:
         """Register the twin and instantiate it without running a kernel. Raises OpError when TensorFlow refuses it."""

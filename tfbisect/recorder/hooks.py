@@ -147,7 +147,8 @@ class Hooks:
         self._undo.append(undo)
 
     def _patch_keras(self, module: Any) -> None:
-        cls, listener = getattr(module, "CallbackList", None), self._listener
+        cls: Any = getattr(module, "CallbackList", None)
+        listener = self._listener
         if not hasattr(cls, "on_train_batch_begin") or not hasattr(cls, "on_train_end"):
             return  # another Keras: steps are then found from what the program does
         plain_batch, plain_end = cls.on_train_batch_begin, cls.on_train_end

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tfbisect.recorder import ops
+from tfbisect.recorder import executed, ops
 
 # what lowering puts between a call node's name and the names inside the function it calls
 _LOWERED = re.compile(r"^(?:Func/)?(?:(?:then|else|body|cond|branch\d+|input|output)/_\d+_?/)*")
@@ -90,7 +90,7 @@ class Origins:
                 if call is None:
                     continue
                 inner = _LOWERED.sub("", "/".join(parts[count:]))
-                for callee in _callees(call):
+                for callee in executed.callees(call):
                     resolved = self._resolve(callee, inner, depth + 1) if inner else None
                     if resolved:
                         return resolved
@@ -116,9 +116,9 @@ class Origins:
     def _forward(self, function: str, name: str) -> str:
         """The forward op whose gradient an op computes, or ''.
 
-        TensorFlow builds the gradient of an op inside `gradient_tape/<name scope of the forward op>`. There, the forward
-        op is the one of the fitting type that shares a tensor with the gradient op, or the only one of that type. Where
-        that leaves a choice, nothing is named.
+        TensorFlow builds the gradient of an op inside `gradient_tape/<name scope of the forward op>`. There, the
+        forward op is the one of the fitting type that shares a tensor with the gradient op, or the only one of that
+        type. Where that leaves a choice, nothing is named.
         """
         match, found = _GRADIENT.match(name), self._function(function)
         if not match or found is None or name not in found.nodes:
@@ -146,14 +146,3 @@ def _in_scope(name: str, scope: str) -> bool:
 
 def _tensor(ref: str) -> str:
     return ref.lstrip("^")
-
-
-def _callees(node: Any) -> list[str]:
-    names = []
-    for key in sorted(node.attr):
-        value = node.attr[key]
-        if value.HasField("func"):
-            names.append(value.func.name)
-        elif value.HasField("list"):
-            names += [func.name for func in value.list.func]
-    return names
