@@ -350,3 +350,21 @@ def test_a_twin_goes_with_its_function(path: Path, x: tf.Tensor) -> None:
         gc.collect()
         assert twins() - before <= 2
     assert len(views[0].of("Sin")) == 30
+
+
+def test_an_xla_function_can_be_recorded_op_by_op(path: Path, x: tf.Tensor) -> None:
+    inner = tf.function(lambda x: tf.sin(x) * 2.0, jit_compile=True)
+
+    @tf.function
+    def outer(x: tf.Tensor) -> tf.Tensor:
+        return tf.cos(inner(x))
+
+    with recording(path, xla="expand") as views:
+        inner(x)
+        outer(x)
+    (view,) = views
+    assert len(view.of("Sin")) == 2 and len(view.of("Cos")) == 1
+    assert {o.count for o in view.trace.opaque} == {1} and "another program" in view.trace.opaque[0].reason
+    graph = next(g for g in view.trace.graphs if g.name == "outer")
+    source = view.trace.source(next(n.stack for n in graph.nodes if n.op == "Sin"))
+    assert source is not None and "tf.sin" in source.text

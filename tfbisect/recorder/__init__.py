@@ -31,14 +31,20 @@ _current: "_Session | None" = None  # the one recording of this process
 class _Session:
     """A recording from its request to its end. The file and TensorFlow's parts are made when TensorFlow first runs."""
 
-    def __init__(self, path: str | os.PathLike[str], values: str, force: bool, program: str | None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str],
+        program: str | None,
+    ) -> None:  # fmt: skip
         self.path = Path(path)
         if self.path.exists() and not force:
             raise OutputExists(self.path)
         if not self.path.absolute().parent.is_dir():
             raise Usage(f"output {self.path}", found="no such folder", expected="an existing folder")
+        if xla not in ("opaque", "expand"):
+            raise Usage("xla", found=xla, expected="opaque or expand")
+        self._xla = xla
         self._values, self._force, self._program = values, force, program
-        self._argv = list(sys.argv)
+        self._argv = list(argv)
         self._lock = threading.RLock()
         self._hooks = Hooks(self)
         self._pid = os.getpid()
@@ -130,7 +136,7 @@ class _Session:
 
                 writer = TraceWriter(self.path, force=self._force)
                 self._recording = Recording(writer, ValuePolicy(self._values), self._program)
-                run = runinfo.at_start(self._program, self._argv, {"values": self._values})
+                run = runinfo.at_start(self._program, self._argv, {"values": self._values, "xla": self._xla})
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
             return self._recording
@@ -147,7 +153,7 @@ class _Session:
             if self._functions is None:
                 from tfbisect.recorder.function import FunctionRecorder
 
-                self._functions = FunctionRecorder(self.open(), context, plain, self._before)
+                self._functions = FunctionRecorder(self.open(), context, plain, self._before, self._xla == "expand")
 
     def _tell_tensorflow(self) -> None:
         """What TensorFlow was set up with, as it stands at the end: nothing is asked that would start it."""
@@ -167,15 +173,19 @@ class _Session:
 
 
 @contextlib.contextmanager
-def record(path: str | os.PathLike[str], *, values: str = "auto", force: bool = False) -> Iterator[None]:
+def record(
+    path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque"
+) -> Iterator[None]:
     """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
 
     values: which tensors are kept beside their digests: "none", "auto" (up to 4 KiB each, 256 MiB in all), "all" or a
-    regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file.
+    regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file. xla:
+    "opaque" leaves functions that XLA compiles as they are, one event for each result; "expand" runs and records them op
+    by op without XLA, which is another program and may give other bits.
 
     Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
     """
-    session = _begin(path, values, force, None)
+    session = _begin(path, values, force, xla, sys.argv, None)
     try:
         yield
     finally:
@@ -190,7 +200,7 @@ def step() -> None:
 
 def run_program(
     path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
-    force: bool = False,
+    force: bool = False, xla: str = "opaque",
 ) -> int:  # fmt: skip
     """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
 
@@ -202,7 +212,7 @@ def run_program(
     file = Path(program)
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
-    session = _begin(path, values, force, str(file))
+    session = _begin(path, values, force, xla, [str(program), *args], str(file))
     status: list[int | None] = [None]
 
     def close() -> None:
@@ -216,11 +226,13 @@ def run_program(
     return ended
 
 
-def _begin(path: str | os.PathLike[str], values: str, force: bool, program: str | None) -> _Session:
+def _begin(
+    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None
+) -> _Session:
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(path, values, force, program)
+    session = _Session(path, values, force, xla, argv, program)
     session.start()
     _current = session
     return session

@@ -24,6 +24,8 @@ ARGUMENTS, RESULTS = ("_Arg", "_DeviceArg"), ("_Retval", "_DeviceRetval")
 _PARTITIONER_NAME = re.compile(r"(/_\d+)$")
 _OPTIMIZER_NAMES = ("ArithmeticOptimizer/", "ConstantFolding/", "LayoutOptimizer", "Func/", "_")
 MOST_BYTES = 100 * 2**20
+_COMPILED = "_XlaMustCompile"
+XLA = "compiled by XLA as one cluster"
 _MARK = "tfbisect_nothing"
 _fresh = itertools.count()
 
@@ -38,8 +40,8 @@ def must_not_be_probed(context: Any, definition: Any) -> str | None:
     XLA ignores the cancellation and runs the function (seen on 2.16 to 2.21). TensorFlow hands the graph out as one
     protocol buffer that holds the constants several times and ends at 2 GiB.
     """
-    if definition.attr["_XlaMustCompile"].b:
-        return "compiled by XLA as one cluster"
+    if definition.attr[_COMPILED].b:
+        return XLA
     size = sum(each.ByteSize() for each in library(context, definition).values())
     if size > MOST_BYTES:
         return f"its constants take {size / 2**20:.0f} MiB, above {MOST_BYTES / 2**20:.0f} MiB"
@@ -60,6 +62,38 @@ def library(context: Any, definition: Any) -> dict[str, Any]:
                 if name not in found and context.has_function(name):
                     waiting.append(context.get_function_def(name))
     return found
+
+
+def is_compiled(context: Any, definition: Any) -> bool:
+    """Whether XLA compiles a function or one that it calls."""
+    return any(
+        each.attr[_COMPILED].b or any(node.attr[_COMPILED].b for node in each.node_def if _COMPILED in node.attr)
+        for each in library(context, definition).values()
+    )
+
+
+def without_xla(context: Any, definition: Any) -> tuple[Any, dict[str, str]]:
+    """A registered copy of a function that XLA does not compile; -> (its FunctionDef, {copied name: original name})."""
+    functions = library(context, definition)
+    number = next(_fresh)
+    copied = {name: f"{name}__plain{number}" for name in functions}
+    for name, each in functions.items():
+        copy = function_pb2.FunctionDef()
+        copy.CopyFrom(each)
+        copy.signature.name = copied[name]
+        if copy.attr.pop(_COMPILED, None) is not None:
+            copy.attr.pop("_noinline", None)  # jit_compile=True sets both
+        for node in copy.node_def:
+            node.attr.pop(_COMPILED, None)
+            for value in node.attr.values():
+                if value.HasField("func"):
+                    value.func.name = copied.get(value.func.name, value.func.name)
+                elif value.HasField("list"):
+                    for func in value.list.func:
+                        func.name = copied.get(func.name, func.name)
+        context.add_function_def(copy)
+    original = {copy: name for name, copy in copied.items()}
+    return context.get_function_def(copied[definition.signature.name]), original
 
 
 def callees(node: Any) -> list[str]:

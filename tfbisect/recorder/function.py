@@ -50,14 +50,17 @@ class Plan:
     draws: bool = False
     groups: tuple[int, ...] = ()  # numbers of the twin's groups
     results: list[int] = field(default_factory=list)  # OUTPUT site of each result, where no twin records them
-    reason: str = ""  # why there is no twin
+    reason: str = ""  # why there is no twin, or what is to be said about it
 
 
 class FunctionRecorder:
     """Runs functions as their twins and turns the twins' rows into events."""
 
-    def __init__(self, recording: Recording, context: Any, plain: Plain, before: frozenset[str]) -> None:
+    def __init__(
+        self, recording: Recording, context: Any, plain: Plain, before: frozenset[str], expand_xla: bool
+    ) -> None:
         self._recording, self._context, self._plain = recording, context, plain
+        self._expand_xla = expand_xla  # run functions that XLA would compile op by op: another program
         self._before = before  # functions that may have run before recording began
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._groups: dict[int, GroupReader] = {}
@@ -180,7 +183,7 @@ class FunctionRecorder:
                     if plan.results:
                         array = array_of(tensor)
                         recording.array_event(call, plan.results[index], array, f"{plan.user}/results")
-                if plan.twin is None:
+                if plan.reason:
                     recording.unseen(plan.user, "PartitionedCall", plan.reason)
                 thread = recording.thread()
                 recording.writer.call(
@@ -251,7 +254,12 @@ class FunctionRecorder:
                 raise executed.NotToBeHad("it draws random numbers and may have run before recording began")
             if _user_collects_metadata():
                 raise executed.NotToBeHad("the program collects run metadata or a profile")
-            graph = executed.executed_graph(self._context, name, inputs, num_outputs, attrs)
+            expanded = self._expand_xla and executed.is_compiled(self._context, definition)
+            if expanded:
+                definition, originals = executed.without_xla(self._context, definition)
+                self._origins.alias(originals)
+            probed = definition.signature.name
+            graph = executed.executed_graph(self._context, probed, inputs, num_outputs, attrs)
             twin = TwinBuilder(
                 f"{name}__twin{next(_fresh)}", definition, graph, variables=_variables(inputs), host=self.host,
                 keep=lambda node: self._recording.policy.wants(f"{user}/{node}"),
@@ -262,7 +270,10 @@ class FunctionRecorder:
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             return self._opaque_plan(name, user, definition, inputs, reason)
-        return self._twin_plan(name, user, definition, twin, twin_attrs)
+        plan = self._twin_plan(name, user, definition, twin, twin_attrs)
+        if expanded:
+            plan.reason = "XLA compiles it in the plain run; recorded op by op without XLA, which is another program"
+        return plan
 
     def _holds_stream(self, definition: Any) -> bool:
         """Whether a function, or one that it calls, holds a kernel with a random stream of its own."""
@@ -323,7 +334,7 @@ class FunctionRecorder:
         return sites
 
     def _twin_plan(self, name: str, user: str, definition: Any, twin: Twin, attrs: tuple[Any, ...]) -> Plan:
-        nodes = self._nodes(name, definition, twin)
+        nodes = self._nodes(definition, twin)
         structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
         recording = self._recording
         takers = _takers(nodes, len(definition.signature.input_arg), user)
@@ -361,7 +372,7 @@ class FunctionRecorder:
                 continue
             self._recording.array_event(NO_CALL, site, array, f"{user}/{node.name}")
 
-    def _nodes(self, name: str, definition: Any, twin: Twin) -> list[Node]:
+    def _nodes(self, definition: Any, twin: Twin) -> list[Node]:
         """The twin's original nodes as the trace keeps them; arguments that nothing uses are added at the end."""
         number = {node.name: local for local, node in enumerate(twin.nodes)}
         unrecorded = {local for local, _slot, why in twin.unrecorded if not why.startswith("dtype 21")}
@@ -384,7 +395,7 @@ class FunctionRecorder:
             result_ = node.op in executed.RESULTS
             if not argument and not result_ and _stateful(node.op):
                 flags |= NodeFlag.STATEFUL
-            origin = self._origins.of(name, node) if not argument and not result_ else None
+            origin = self._origins.of(definition.signature.name, node) if not argument and not result_ else None
             forwards[local] = origin.forward if origin else ""
             result.append(Node(
                 name=node.name,

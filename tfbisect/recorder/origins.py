@@ -41,11 +41,16 @@ class Origins:
         self._context, self._intern = context, intern
         self._functions: dict[str, _Function | None] = {}
         self._stacks: dict[tuple[str, str], int] = {}
+        self._originals: dict[str, str] = {}
 
     def forget(self) -> None:
         """Drop what was read: functions can be redefined under TensorFlow's feet."""
         self._functions.clear()
         self._stacks.clear()
+
+    def alias(self, originals: dict[str, str]) -> None:
+        """Copies of functions: {copy: original}. A copy has no debug info of its own."""
+        self._originals.update(originals)
 
     def of(self, function: str, node: Any) -> Origin:
         """The origin of a NodeDef of the executed graph of runtime function `function`."""
@@ -56,7 +61,7 @@ class Origins:
                 if self._node(func, original) is not None:
                     where, name = func, original
                     break
-        return Origin(ops.user_name(where), name, self._stack(where, name), self._forward(where, name))
+        return Origin(ops.user_name(self._originals.get(where, where)), name, self._stack(where, name), self._forward(where, name))
 
     def _function(self, name: str) -> _Function | None:
         if name not in self._functions:
@@ -64,7 +69,7 @@ class Origins:
             if self._context.has_function(name):
                 definition = self._context.get_function_def(name)
                 try:
-                    debug = self._context.get_graph_debug_info(name)
+                    debug = self._context.get_graph_debug_info(self._originals.get(name, name))
                 except Exception:  # an imported function has none
                     debug = None
                 found = _Function({node.name: node for node in definition.node_def}, debug)
