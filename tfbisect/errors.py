@@ -23,11 +23,9 @@ class TfbisectError(Exception):
     """
 
     code = "error"
-    default_hint = "python -m tfbisect doctor"
+    default_hint = "python -m tfbisect --help"
 
-    def __init__(
-        self, what: object, *, found: object = None, expected: object = None, hint: object = None
-    ) -> None:
+    def __init__(self, what: object, *, found: object = None, expected: object = None, hint: object = None) -> None:
         message = printable(what)
         if found is not None:
             message += f": found {printable(found)}"
@@ -108,7 +106,7 @@ class SchemeMismatch(TfbisectError):
     """The traces hold digests of different schemes, which say nothing about each other."""
 
     code = "scheme-mismatch"
-    default_hint = "record both runs with the same scheme: python -m tfbisect record --digest portable program.py"
+    default_hint = "record both runs with the same version of tfbisect: python -m tfbisect run program.py"
 
 
 class ProgramNotFound(TfbisectError):
@@ -122,7 +120,7 @@ class UnsupportedTensorFlow(TfbisectError):
     """TensorFlow is missing, or is a version whose internals are not known."""
 
     code = "unsupported-tensorflow"
-    default_hint = "python -m tfbisect doctor"
+    default_hint = "install a version that was tried: pip install tensorflow==2.21"
 
 
 class Usage(TfbisectError):

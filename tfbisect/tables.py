@@ -131,8 +131,8 @@ class Trace:
 
     def sites_of(self, graph_id: int) -> Array:
         """The site ids of a graph, ascending."""
-        first, last = np.searchsorted(self._sites_sorted[1], (graph_id, graph_id + 1))
-        return self._sites_sorted[0][first:last]
+        order, ends = self._sites_by_graph
+        return order[ends[graph_id - 1] if graph_id else 0 : ends[graph_id]]
 
     def constants(self, graph_id: int) -> dict[int, int]:
         """The rows in `events` of a graph's constants, by node."""
@@ -153,9 +153,9 @@ class Trace:
         return _spans(self.links["call"], self.calls["id"])
 
     @cached_property
-    def _sites_sorted(self) -> tuple[Array, Array]:
-        order = np.argsort(self.sites["graph"], kind="stable")
-        return order, self.sites["graph"][order]
+    def _sites_by_graph(self) -> tuple[Array, list[int]]:
+        graph = self.sites["graph"]
+        return np.argsort(graph, kind="stable"), _ends(graph, len(self.graphs)).tolist()
 
     @cached_property
     def _constants(self) -> dict[int, dict[int, int]]:
@@ -217,11 +217,12 @@ class Trace:
             graph = tables[name]["graph"]
             self._damaged(name, graph[1:] < graph[:-1], "graphs in another order")
         nodes = tables["nodes"]
-        sizes = np.bincount(nodes["graph"], minlength=counts["graphs"]).astype(np.int64)
-        self._node_ends = np.cumsum(sizes)
+        self._node_ends = _ends(nodes["graph"], counts["graphs"])
+        sizes = np.diff(self._node_ends, prepend=0)
         self._damaged("nodes", nodes["forward"] >= sizes[nodes["graph"]], "no such node")
         self._in_range("edges", {"graph": "graphs"})
         edges = tables["edges"]
+        self._edge_ends = _ends(edges["graph"], counts["graphs"])
         self._damaged("edges", edges["slot"] < -1, "no such slot")
         for column in ("node", "src"):
             self._damaged("edges", edges[column] >= sizes[edges["graph"]], "no such node")
@@ -309,7 +310,7 @@ class Trace:
         for line in lines:
             try:
                 self._journal_line(json.loads(line), opaque)
-            except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
                 bad += 1
         if bad:
             self._problems.append(f"{bad} lines of the journal could not be read: dropped")
@@ -369,15 +370,12 @@ class _Graphs(Sequence[Graph]):
     def _build(self, number: int) -> Graph:
         trace, tables = self._trace, self._trace._tables
         string = trace.string
-        end = int(trace._node_ends[number])
-        start = int(trace._node_ends[number - 1]) if number else 0
-        edges = tables["edges"]
-        first, last = np.searchsorted(edges["graph"], (number, number + 1))
-        inputs: list[list[Edge]] = [[] for _ in range(end - start)]
-        for _, node, src, slot in edges[first:last].tolist():
+        rows = tables["nodes"][_between(trace._node_ends, number)].tolist()
+        inputs: list[list[Edge]] = [[] for _ in rows]
+        for _, node, src, slot in tables["edges"][_between(trace._edge_ends, number)].tolist():
             inputs[node].append(Edge(src, slot))
         nodes = []
-        for i, row in enumerate(tables["nodes"][start:end].tolist()):
+        for i, row in enumerate(rows):
             _, name, op, device, function, stack, attrs, index, forward, forward_name, flags, frame = row
             if frame not in self._frames:
                 self._frames[frame] = tuple(string(frame).split("\n"))
@@ -447,6 +445,15 @@ def _find(ids: Array, wanted: Array) -> tuple[Array, Array]:
     known = at < len(ids)
     known[known] = ids[at[known]] == wanted[known]
     return known, at
+
+
+def _ends(graph: Array, count: int) -> Array:
+    """Where the rows of each graph end, if they are in the order of the graphs."""
+    return np.cumsum(np.bincount(graph, minlength=count))
+
+
+def _between(ends: Array, number: int) -> slice:
+    return slice(int(ends[number - 1]) if number else 0, int(ends[number]))
 
 
 def _spans(column: Array, ids: Array) -> list[tuple[int, int]]:

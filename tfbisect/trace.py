@@ -4,11 +4,12 @@ Knows HDF5 (nothing else does) and the layout in `schema`; does not judge what w
 """
 
 import contextlib
-import errno
 import json
 import os
+import re
 import stat
 import struct
+import time
 import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from tfbisect.errors import (
     OutputExists,
     TfbisectError,
 )
+from tfbisect.image import FileImage
 from tfbisect.model import Node
 from tfbisect.schema import BY_NAME, COMMITS, TABLES, Table
 from tfbisect.tables import Trace
@@ -41,6 +43,7 @@ Path = str | os.PathLike[str]
 
 _STRUCT_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q"}
 _SPILL_BYTES = 8 * 2**20
+_ATTEMPTS = 3
 _HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
 
 
@@ -269,8 +272,8 @@ class TraceWriter:
             if self._alive:
                 action(*args)
         except _HDF5_ERRORS as error:
-            self._alive = False
-            raise CannotWrite(f"trace {self.path}", found=error, hint="make room, then record again") from error
+            self._abandon()
+            raise CannotWrite(f"trace {self.path}", found=_reason(error), hint="make room, record again") from error
         finally:
             if not self._alive:
                 for buffer in self._buffers.values():
@@ -281,6 +284,9 @@ class TraceWriter:
             if self._buffers[table.name]:
                 self._append(table.name)
         h5py.h5f.flush(self._file.id)
+        self._commit()
+
+    def _commit(self) -> None:
         row = np.zeros(1, COMMITS.dtype)
         row["rows"] = list(self._rows.values())
         row["crc"] = list(self._crc.values())
@@ -303,12 +309,21 @@ class TraceWriter:
         space.select_hyperslab((start,), count)
         dataset.write(h5py.h5s.create_simple(count), space, rows, self._types[name])
 
-    def _disown(self) -> None:
-        """In a forked child: the file is the parent's. HDF5 would write to it again when the child ends."""
+    def _abandon(self) -> None:
+        """Leaves the file as it is on the disk, for good.
+
+        In a forked child it is the parent's, and HDF5 would write to it when the child ends. On a full disk HDF5 tries
+        again to write what it could not when it closes the file and when the process ends, and then it crashes.
+        """
         self._alive = False
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, self._descriptor)
-        os.close(nowhere)
+        _detach(self._descriptor)
+
+
+def _detach(descriptor: int) -> None:
+    """Whatever else is written to an open file goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 _open_writers: "weakref.WeakSet[TraceWriter]" = weakref.WeakSet()
@@ -316,7 +331,7 @@ _open_writers: "weakref.WeakSet[TraceWriter]" = weakref.WeakSet()
 
 def _after_fork() -> None:
     for writer in list(_open_writers):
-        writer._disown()
+        writer._abandon()
 
 
 if hasattr(os, "register_at_fork"):
@@ -342,14 +357,13 @@ def _create(path: str, force: bool) -> tuple[Any, dict[str, Any]]:
             for table in (*TABLES, COMMITS)
         }
         file.swmr_mode = True
-    except BaseException as error:
+    except _HDF5_ERRORS as error:
+        _detach(file.id.get_vfd_handle())
         with contextlib.suppress(*_HDF5_ERRORS):
             file.close()
         with contextlib.suppress(OSError):
             os.unlink(path)
-        if isinstance(error, _HDF5_ERRORS):
-            raise CannotWrite(f"trace {path}", found=error) from error
-        raise
+        raise CannotWrite(f"trace {path}", found=_reason(error)) from error
     return file, datasets
 
 
@@ -359,8 +373,15 @@ def _writing(path: str, action: Callable[..., Any], *args: Any, **options: Any) 
     except FileExistsError as error:
         raise OutputExists(f"trace {path}", found="a file of that name", expected="none") from error
     except _HDF5_ERRORS as error:
-        found = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise CannotWrite(f"trace {path}", found=found) from error
+        raise CannotWrite(f"trace {path}", found=_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why the system refused, out of what HDF5 says about it in many lines."""
+    said = re.search(r"error message = '([^']*)'", str(error))
+    if said:
+        return said[1]
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -375,13 +396,13 @@ def load(path: Path) -> Trace:
     """
     name = os.fspath(path)
     status = _status(name)
-    tables = _opened(name, _read_tables, status.st_size)
+    tables = _opened(name, _read_tables)
 
     def values(start: int, length: int) -> bytes:
         now = _status(name)
         if (now.st_dev, now.st_ino) != (status.st_dev, status.st_ino) or now.st_size < status.st_size:
             raise Damaged(f"trace {name}", found="another file than the one that was loaded", hint="compare again")
-        return bytes(_opened(name, _read_values, now.st_size, start, length))
+        return bytes(_opened(name, _read_values, start, length))
 
     return Trace(name, tables, values)
 
@@ -400,30 +421,37 @@ def _status(name: str) -> os.stat_result:
 
 
 def _opened(name: str, read: Callable[..., Any], *args: Any) -> Any:
-    try:
-        with open(name, "rb") as plain:
-            if not plain.read(1):
-                raise NotATrace(f"trace {name}", found="an empty file", expected="an HDF5 file")
-        if not h5py.is_hdf5(name):
-            raise NotATrace(f"trace {name}", found="no HDF5 signature", expected="an HDF5 file")
-    except OSError as error:
-        raise CannotRead(f"trace {name}", found=os.strerror(error.errno or errno.EIO)) from error
-    try:
-        with h5py.File(name, "r", libver="latest", swmr=True, locking=False) as file:
-            return read(file, name, *args)
-    except TfbisectError:
-        raise
-    except _HDF5_ERRORS as error:
-        raise Damaged(f"trace {name}", found=error) from error
+    for attempt in range(_ATTEMPTS):
+        try:
+            image = FileImage(name)
+        except OSError as error:
+            raise CannotRead(f"trace {name}", found=_reason(error)) from error
+        with contextlib.closing(image):
+            if not image.is_hdf5:
+                found = "no HDF5 signature" if image.superblock else "an empty file"
+                raise NotATrace(f"trace {name}", found=found, expected="an HDF5 file")
+            try:
+                with h5py.File(image, "r") as file:
+                    return read(file, name, image, *args)
+            except (TfbisectError, *_HDF5_ERRORS) as error:
+                if isinstance(error, TfbisectError) and not isinstance(error, Damaged):
+                    raise
+                if not image.marked or attempt == _ATTEMPTS - 1:
+                    raise _damaged(name, error) from error
+        time.sleep(0.02)  # the process that writes it may have been in the middle of a write
 
 
-def _read_tables(file: Any, name: str, size: int) -> dict[str, Array]:
+def _damaged(name: str, error: BaseException) -> Damaged:
+    return error if isinstance(error, Damaged) else Damaged(f"trace {name}", found=_reason(error))
+
+
+def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
     _check_format(file, name)
-    commits = _dataset(file, name, COMMITS, size)
-    rows, crcs = _last_commit(commits, name)
+    commits = _dataset(file, name, COMMITS, image)
+    rows, crcs = _last_commit(commits, name, image.marked)
     tables: dict[str, Array] = {}
     for table, count, crc in zip(TABLES, rows, crcs, strict=True):
-        dataset = _dataset(file, name, table, size)
+        dataset = _dataset(file, name, table, image)
         if dataset.shape[0] < count:
             raise Damaged(f"trace {name}", found=f"{dataset.shape[0]} rows of {table.name}", expected=count)
         if table.name == "value_bytes":  # large: read when asked for
@@ -453,7 +481,7 @@ def _check_format(file: Any, name: str) -> None:
         raise Damaged(f"trace {name}", found=f"format {number}", expected=f"1 to {schema.FORMAT}")
 
 
-def _dataset(file: Any, name: str, table: Table, size: int) -> Any:
+def _dataset(file: Any, name: str, table: Table, image: FileImage) -> Any:
     """The dataset of a table, if it is as the writer makes them and the file is large enough to hold its rows."""
 
     def check(fine: bool, found: object, expected: object) -> None:
@@ -476,18 +504,18 @@ def _dataset(file: Any, name: str, table: Table, size: int) -> Any:
     chunk = plist.get_chunk()[0] * table.dtype.itemsize
     check(chunk <= schema.MAX_CHUNK_BYTES, f"chunks of {chunk} bytes", f"at most {schema.MAX_CHUNK_BYTES}")
     needed, stored = dataset.shape[0] * table.dtype.itemsize, dataset.get_storage_size()
-    check(stored <= size, f"{stored} bytes stored", f"at most the {size} bytes of the file")
+    check(stored <= image.size, f"{stored} bytes stored", f"at most the {image.size} bytes of the file")
     # Holds for files that are still written, too: rows beyond what is stored are not committed.
     check(needed <= stored + chunk, f"{needed} bytes declared", f"at most the {stored} bytes stored and one chunk")
     return dataset
 
 
-def _last_commit(dataset: Any, name: str) -> tuple[list[int], list[int]]:
+def _last_commit(dataset: Any, name: str, marked: bool) -> tuple[list[int], list[int]]:
     count = dataset.shape[0]
     if count == 0:
         return [0] * len(TABLES), [0] * len(TABLES)
     row = np.zeros(1, COMMITS.dtype)
-    for i in range(count - 1, max(count - 4, -1), -1):  # the last one can be torn
+    for i in range(count - 1, max(count - 3, -1) if marked else count - 2, -1):  # the last one can be torn
         with contextlib.suppress(OSError):
             _select(dataset, row, i)
             if row["rows"].any():
@@ -519,7 +547,7 @@ def _rows(dataset: Any, table: Table, count: int) -> Array:
     return data
 
 
-def _read_values(file: Any, name: str, size: int, start: int, length: int) -> bytes:
+def _read_values(file: Any, name: str, image: FileImage, start: int, length: int) -> bytes:
     data = np.zeros(length, np.uint8)
-    _select(_dataset(file, name, BY_NAME["value_bytes"], size), data, start)
+    _select(_dataset(file, name, BY_NAME["value_bytes"], image), data, start)
     return data.tobytes()

@@ -1,0 +1,128 @@
+"""`run` from end to end: a real program, recorded in fresh processes, and the op that diverged first."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+HEAD = """
+import os, sys
+import numpy as np
+import tensorflow as tf
+
+w = tf.Variable(tf.ones([64, 32]))
+
+"""
+
+# Emulates a kernel whose sum depends on the order of its threads: same bits in, other bits out.
+DIVERGES = HEAD + """
+def unordered_sum(x):
+    noise = int.from_bytes(os.urandom(4), "little") / 2**36  # one chance in millions that two runs agree
+    return (x.sum(axis=0) * (1 + noise)).astype(np.float32)
+
+@tf.function
+def step(x):
+    y = tf.linalg.matmul(x, w)
+    total = tf.numpy_function(unordered_sum, [y], tf.float32)
+    w.assign_sub(0.1 * total * tf.ones([64, 1]))
+    return tf.reduce_sum(y)
+
+for i in range(3):
+    print("step", i, file=sys.stderr)
+    last = step(tf.ones([8, 64]) * (i + 1.0))
+print("done", sys.argv[1:])
+"""
+
+REPEATS = HEAD + """
+@tf.function
+def step(x):
+    y = tf.nn.relu(x @ w)
+    w.assign_sub(0.1 * tf.reduce_mean(y, axis=0) * tf.ones([64, 1]))
+    return tf.reduce_sum(y)
+
+for i in range(3):
+    print(float(step(tf.ones([8, 64]) * (i + 1.0))))
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(text):
+        (tmp_path / "train.py").write_text(text)
+        return "train.py"
+
+    return write
+
+
+def test_the_culprit_is_named_with_its_line_and_the_size_of_the_difference(cli, program, tmp_path):
+    path = program(DIVERGES)
+    done = cli("run", "-o", "traces", path, "--rate", "0.1")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("done ['--rate', '0.1']\n" * 2)  # the program's own output comes through
+    report = done.stdout.removeprefix("done ['--rate', '0.1']\n" * 2)
+    line = 1 + DIVERGES.splitlines().index("    total = tf.numpy_function(unordered_sum, [y], tf.float32)")
+    assert report.startswith(f"DIVERGED  first at PyFunc, line {line} of train.py, in step 0"), report
+    assert "total = tf.numpy_function(unordered_sum, [y], tf.float32)" in report
+    assert "32 elements differ" in report and "Next  python -m tfbisect explain PyFunc" in report
+    assert (tmp_path / "traces" / "run1.h5").exists() and (tmp_path / "traces" / "run2.h5").exists()
+    assert "compare traces/run1.h5 traces/run2.h5" in done.stderr
+
+    again = cli("run", "-o", "traces", path)
+    assert again.returncode == 2 and again.stdout == "" and "--force" in again.stderr
+
+
+def test_values_that_were_not_kept_are_recorded_again(cli, program):
+    wide = DIVERGES.replace("[64, 32]", "[64, 3000]")  # 12 KB a result: more than `auto` keeps
+    done = cli("run", "--format", "json", program(wide))
+    assert done.returncode == 1, done.stderr
+    culprit = json.loads(done.stdout)["culprits"][0]  # standard output holds the report alone
+    assert culprit["op_type"] == "PyFunc"
+    assert culprit["difference"]["elements"] == 3000
+    assert culprit["difference"]["basis"] == "recorded again with values: pair 1 of 3"
+    assert "recording again with them" in done.stderr and "done" in done.stderr
+
+
+def test_a_repeatable_program_is_identical_and_leaves_nothing_behind(cli, program, tmp_path):
+    done = cli("run", "--times", "3", program(REPEATS), TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "IDENTICAL" in done.stdout and "all 3 runs are identical" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_program_that_fails_shows_its_own_traceback_and_is_compared_up_to_there(cli, program):
+    done = cli("run", program(DIVERGES + "raise ValueError('wrong on purpose')\n"))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("ValueError: wrong on purpose") >= 2
+    assert "the program ended with exit status 1" in done.stderr
+    assert "DIVERGED  first at PyFunc" in done.stdout
+
+
+def test_a_program_that_records_nothing(cli, program):
+    done = cli("run", program("print('hello')"))
+    assert done.returncode == 2 and "DIVERGED" not in done.stdout
+    assert "empty-trace" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group")
+def test_ctrl_c_ends_program_and_run_quietly_and_leaves_nothing(program, tmp_path):
+    path = program("import time\nprint('started', flush=True)\ntime.sleep(60)\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tfbisect", "run", path],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout.readline() == "started\n"
+    os.killpg(run.pid, signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert said.count("Traceback") == said.count("KeyboardInterrupt") == 1  # the program's own
+    assert [item.name for item in tmp_path.iterdir()] == ["train.py"]

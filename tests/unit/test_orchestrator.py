@@ -1,0 +1,127 @@
+"""When another run is recorded, which pair decides, and where the size of a difference comes from."""
+
+import dataclasses
+import re
+import sys
+
+import pytest
+from test_reporters import CULPRIT
+
+from tfbisect import orchestrator
+from tfbisect.errors import CannotWrite, OutputExists, Usage
+from tfbisect.model import Comparison, Coverage
+from tfbisect.orchestrator import Outcome, Program, find_divergence, measure, values_pattern
+
+UNKNOWN = dataclasses.replace(CULPRIT, difference=None)
+
+
+def comparison(verdict, *culprits):
+    return Comparison(verdict, coverage=Coverage(1), culprits=culprits)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Instead of recording, note the trace and the values asked for, and leave an empty file."""
+    done = []
+
+    def record_once(program, trace, say):
+        trace.touch()
+        done.append((trace.name, program.values))
+        return 0
+
+    monkeypatch.setattr(orchestrator, "record_once", record_once)
+    return done
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("")
+    return Program(path)
+
+
+def answers(*verdicts):
+    queue = iter(verdicts)
+    return lambda a, b: next(queue)
+
+
+def quiet(text):
+    pass
+
+
+@pytest.mark.parametrize(
+    "verdicts, verdict, runs",
+    [
+        (["identical", "identical", "identical"], "identical", 4),
+        (["identical", "diverged"], "diverged", 3),
+        (["inconclusive", "identical", "identical"], "inconclusive", 2),
+        (["inconclusive", "diverged"], "diverged", 3),
+    ],
+)
+def test_runs_until_one_differs_from_the_first(recorded, program, tmp_path, verdicts, verdict, runs):
+    outcome = find_divergence(program, tmp_path, 4, answers(*map(comparison, verdicts)), quiet)
+    assert (outcome.comparison.verdict, outcome.runs) == (verdict, runs)
+    assert [path.name for path in outcome.traces] == ["run1.h5", f"run{runs}.h5"]
+    assert len(recorded) == len(verdicts) + 1
+
+
+def test_traces_that_exist_are_kept_without_force(recorded, program, tmp_path):
+    (tmp_path / "run2.h5").write_text("mine")
+    with pytest.raises(OutputExists):
+        find_divergence(program, tmp_path, 2, answers(), quiet)
+    assert recorded == [] and (tmp_path / "run2.h5").read_text() == "mine"
+    find_divergence(program, tmp_path, 2, answers(comparison("identical")), quiet, force=True)
+    assert (tmp_path / "run2.h5").read_text() == ""
+
+
+def test_one_run_is_too_few(recorded, program, tmp_path):
+    with pytest.raises(Usage, match="found 1"):
+        find_divergence(program, tmp_path, 1, answers(), quiet)
+
+
+def outcome_of(tmp_path, *culprits):
+    return Outcome(comparison("diverged", *culprits), (tmp_path / "run1.h5", tmp_path / "run2.h5"), 2, (0, 0))
+
+
+def test_the_size_comes_from_a_pair_in_which_the_same_op_differs_again(recorded, program, tmp_path):
+    other = dataclasses.replace(CULPRIT, name="elsewhere")
+    pairs = answers(comparison("identical"), comparison("diverged", other, CULPRIT))
+    outcome = measure(program, outcome_of(tmp_path, UNKNOWN, other), tmp_path, pairs, quiet)
+    first, second = outcome.comparison.culprits
+    assert first.difference.differing == CULPRIT.difference.differing
+    assert first.difference.basis == "recorded again with values: pair 2 of 3"
+    assert second is other and outcome.comparison.warnings == ()
+    assert {values for _, values in recorded} == {values_pattern(UNKNOWN)} and len(recorded) == 3
+    kept = next(tmp_path.glob("values-*"))
+    assert sorted(path.name for path in kept.iterdir()) == ["first.h5", "second2.h5"]
+
+
+def test_if_it_never_differs_again_the_size_stays_unknown_and_a_warning_says_so(recorded, program, tmp_path):
+    elsewhere = dataclasses.replace(CULPRIT, source=dataclasses.replace(CULPRIT.source, line=99))
+    pairs = answers(comparison("identical"), comparison("diverged", elsewhere), comparison("diverged"))
+    outcome = measure(program, outcome_of(tmp_path, UNKNOWN), tmp_path, pairs, quiet)
+    assert outcome.comparison.culprits == (UNKNOWN,)
+    assert "it did not differ again" in outcome.comparison.warnings[0]
+    assert len(recorded) == 4 and list(tmp_path.glob("values-*")) == []
+
+
+@pytest.mark.parametrize("culprits", [(), (CULPRIT,), (dataclasses.replace(UNKNOWN, category="structure"),)])
+def test_nothing_is_recorded_again_without_need(recorded, program, tmp_path, culprits):
+    outcome = outcome_of(tmp_path, *culprits)
+    assert measure(program, outcome, tmp_path, answers(), quiet) is outcome and recorded == []
+
+
+def test_values_pattern_takes_the_culprit_and_its_inputs_only():
+    odd = dataclasses.replace(UNKNOWN, name="while/body/a+b(1)")
+    pattern = re.compile(values_pattern(odd))
+    assert pattern.search("train_step/while/body/a+b(1)") and pattern.search("train_step/mul")
+    assert pattern.search("ResourceScatterSub at train.py:31") and pattern.search("ResourceScatterSub host value")
+    assert pattern.search("ResourceScatterSub at /home/ada/project/train.py:31")
+    for label in ("train_step/while/body/a+b(1)_2", "train_step/mul_1", "MatMul at train.py:31", "Mul host value"):
+        assert not pattern.search(label)
+
+
+def test_a_program_that_leaves_no_trace_is_an_error(monkeypatch, program, tmp_path, capfd):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(CannotWrite, match="exit status 1 before anything was written"):
+        orchestrator.record_once(program, tmp_path / "a.h5", quiet)

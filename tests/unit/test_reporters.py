@@ -1,0 +1,195 @@
+"""The texts that a comparison becomes: golden for their look, properties for what must hold of every text."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfbisect.errors import Usage
+from tfbisect.model import (
+    CATEGORIES,
+    Cause,
+    Comparison,
+    Counterpart,
+    Coverage,
+    Culprit,
+    Difference,
+    EnvironmentDifference,
+    ForwardOp,
+    InputState,
+    Opaque,
+    Source,
+)
+from tfbisect.reporters import Page, formats, guess_format, render
+
+SOURCE = Source("/home/ada/project/train.py", 31, "train_step", "    optimizer.apply(gradients, variables)")
+
+CULPRIT = Culprit(
+    op_type="ResourceScatterSub",
+    name="sgd/ResourceScatterSub",
+    function="train_step",
+    slot=0,
+    thread=0,
+    device="/job:localhost/replica:0/task:0/device:CPU:0",
+    replica=None,
+    call=2,
+    step=2,
+    iteration=(),
+    b=Counterpart("sgd/ResourceScatterSub", 2, 2, ()),
+    category="kernel",
+    contained=False,
+    source=SOURCE,
+    forward_of=ForwardOp("embedding/GatherV2", "ResourceGather", Source("train.py", 28, "", "  loss = f(model(x), y)")),
+    inputs=(InputState("x", "_Arg", True), InputState("table", "VarHandleOp", True), InputState("mul", "Mul", True)),
+    difference=Difference("float32", (256, 64), 589_824, 1_204, 2, 1.19e-7, 3.2e-7, (3, 17), "values", "bits of both"),
+    causes=(
+        Cause(
+            "scatter-duplicates",
+            "rows named more than once are updated in the order threads arrive",
+            "high",
+            "The updates are shared out among threads, and the sums of a row depend on which thread comes first.",
+            "tf.config.experimental.enable_op_determinism()",
+            "tensorflow/tensorflow#30880",
+        ),
+    ),
+    downstream=8_412,
+)
+
+SECOND = dataclasses.replace(
+    CULPRIT,
+    op_type="PyFunc",
+    name="PyFunc",
+    category="host",
+    step=3,
+    source=Source("data.py", 7, "load", "tf.numpy_function(noise, [x], tf.float32)"),
+    difference=None,
+    forward_of=None,
+)
+
+COMPARISON = Comparison(
+    verdict="diverged",
+    runs=({"path": "run1.h5", "argv": ["train.py"]}, {"path": "run2.h5", "argv": ["train.py"]}),
+    warnings=("an op that was not seen stands above PyFunc: the blame may belong one hop higher",),
+    environment=(EnvironmentDifference("environment.TF_NUM_INTRAOP_THREADS", (None, "2")),),
+    coverage=Coverage(12_345, 12, 1, (Opaque("cluster_0", "XlaLaunch", "compiled by XLA", 8, SOURCE),)),
+    culprits=(CULPRIT, SECOND, dataclasses.replace(SECOND, contained=True)),
+    receivers_by_step=tuple((step, 100 * step) for step in range(2, 18)),
+)
+
+IDENTICAL = Comparison("identical", COMPARISON.runs, coverage=Coverage(12_345))
+INCONCLUSIVE = Comparison("inconclusive", COMPARISON.runs, coverage=Coverage(90, 0, 4))
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_diverged_looks_like_this(golden, width):
+    golden(f"diverged_{width}.txt", render(COMPARISON, "terminal", Page(width)))
+
+
+def test_identical_and_inconclusive_look_like_this(golden):
+    golden("identical.txt", render(IDENTICAL, "terminal", Page()))
+    golden("inconclusive.txt", render(INCONCLUSIVE, "terminal", Page()))
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_one_screen_and_no_line_is_wider_than_the_page(width):
+    lines = render(COMPARISON, "terminal", Page(width)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert width < 80 or len(lines) <= 50
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_every_category_has_a_sentence(category):
+    culprit = dataclasses.replace(CULPRIT, category=category, source=None, causes=(), difference=None)
+    text = render(dataclasses.replace(COMPARISON, culprits=(culprit,)), "terminal", Page())
+    assert text.startswith("DIVERGED  first at ResourceScatterSub")
+    assert "\n  ResourceScatterSub " in text and category in text
+
+
+def test_colour_only_when_asked_for():
+    assert "\x1b[" in render(COMPARISON, "terminal", Page(colour=True))
+    assert "\x1b" not in render(COMPARISON, "terminal", Page(colour=False))
+
+
+def test_ascii_when_the_encoding_has_no_more():
+    odd = dataclasses.replace(CULPRIT, name="größe/MatMul", source=dataclasses.replace(SOURCE, file="/tmp/größe.py"))
+    text = render(dataclasses.replace(COMPARISON, culprits=(odd,)), "terminal", Page(unicode=False))
+    assert text.isascii() and "###" in text and r"gr\xf6\xdfe" in text
+
+
+@given(st.text(max_size=30))
+def test_strings_of_a_trace_can_neither_style_nor_move_the_text(hostile):
+    hostile = "[bold red]x[/] :bomb: \x1b[31m\r\x08\u202e" + hostile
+    culprit = dataclasses.replace(
+        CULPRIT,
+        op_type=hostile,
+        name=hostile,
+        function=hostile,
+        explanation=hostile,
+        source=Source(hostile, 1, hostile, hostile),
+        causes=(Cause(hostile, hostile, "high", hostile, hostile, hostile),),
+    )
+    comparison = dataclasses.replace(
+        COMPARISON,
+        runs=({"path": hostile},),
+        warnings=(hostile,),
+        environment=(EnvironmentDifference(hostile, (hostile, hostile)),),
+        coverage=Coverage(1, 0, 0, (Opaque(hostile, hostile, hostile),)),
+        culprits=(culprit, culprit),
+    )
+    text = render(comparison, "terminal", Page(200))
+    assert "[bold red]x[/] :bomb:" in text
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_sizes_are_said_as_a_person_would():
+    def said(**changes):
+        culprit = dataclasses.replace(CULPRIT, difference=dataclasses.replace(CULPRIT.difference, **changes))
+        text = render(dataclasses.replace(COMPARISON, culprits=(culprit,)), "terminal", Page(200))
+        return re.search(r"size +(.*)", text)[1]
+
+    assert said().startswith("1,204 of 589,824 elements differ, at most 2 ulp (absolute 1.2e-07, relative 3.2e-07)")
+    assert said(differing=1, elements=1).startswith("1 of 1 element differs")
+    assert "payload of NaN only" in said(kind="nan_payload")
+    assert "sign of zero only" in said(kind="zero_sign")
+    assert said(kind="shape").startswith("the shapes differ")
+    assert "ulp" not in said(max_ulp=None, max_abs=None, max_rel=None)
+    assert "3 NaN or infinite" in said(nonfinite=3)
+    assert "by many ulp (absolute" in said(max_ulp=2**40)
+
+
+def test_long_settings_are_cut_where_they_do_not_differ():
+    values = tuple("--xla_flags=" + "same," * 40 + end for end in ("one", "two"))
+    comparison = dataclasses.replace(COMPARISON, environment=(EnvironmentDifference("XLA_FLAGS", values),))
+    assert re.search(r"XLA_FLAGS +….*one +….*two\n", render(comparison, "terminal", Page()))
+    assert re.search(r"XLA_FLAGS +\.\.\..*one +\.\.\..*two\n", render(comparison, "terminal", Page(unicode=False)))
+
+
+def test_json_is_strict_and_complete():
+    run = {"path": "a.h5", "learning_rate": float("nan"), "name": "größe \udcff"}
+    odd = dataclasses.replace(COMPARISON, runs=(run,))
+    text = render(odd, "json", Page())
+    assert text.isascii() and text.endswith("}\n")
+
+    def refuse(token):
+        raise AssertionError(f"{token} is no JSON")
+
+    data = json.loads(text, parse_constant=refuse)
+    assert data["format"] == 1 and data["verdict"] == "diverged" and data["runs"][0]["learning_rate"] == "nan"
+    assert Comparison.from_json(data).culprits == odd.culprits
+
+
+def test_formats_are_the_modules_of_the_folder():
+    assert {"terminal", "json"} <= set(formats())
+    assert all(not name.startswith("_") for name in formats())
+    with pytest.raises(Usage, match="expected one of"):
+        render(COMPARISON, "__init__", Page())
+
+
+def test_the_name_of_a_file_tells_its_format(tmp_path):
+    assert guess_format(tmp_path / "result.json") == "json"
+    assert guess_format(tmp_path / "result.JSON") == "json"
+    assert guess_format(tmp_path / "result.txt") == "terminal"
+    assert guess_format(None) == "terminal"

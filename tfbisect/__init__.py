@@ -1,0 +1,44 @@
+"""tfbisect names the TensorFlow op that diverged first between two runs of the same program.
+
+The public names, each loaded on first use: `import tfbisect` loads neither TensorFlow nor numpy, so that a program that
+is recorded imports and configures them itself.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfbisect.version import __version__
+
+if TYPE_CHECKING:
+    from tfbisect.comparison import compare
+    from tfbisect.errors import TfbisectError
+    from tfbisect.model import Comparison
+    from tfbisect.recorder import record, step
+    from tfbisect.tables import Trace
+    from tfbisect.trace import load
+
+__all__ = ["Comparison", "TfbisectError", "Trace", "__version__", "compare", "load", "record", "step"]
+
+_HOMES = {
+    "Comparison": "tfbisect.model",
+    "TfbisectError": "tfbisect.errors",
+    "Trace": "tfbisect.tables",
+    "compare": "tfbisect.comparison",
+    "load": "tfbisect.trace",
+    "record": "tfbisect.recorder",
+    "step": "tfbisect.recorder",
+    "step": "tfbisect.recorder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

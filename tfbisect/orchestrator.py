@@ -1,0 +1,209 @@
+"""Runs a program several times in fresh processes, each under the recorder, until two runs differ.
+
+Reads no trace: how two traces compare is handed in. What happens is told to `say`.
+"""
+
+import contextlib
+import dataclasses
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
+from tfbisect.model import Comparison, Culprit, Difference
+
+Compare = Callable[[Path, Path], Comparison]
+Say = Callable[[str], None]
+
+PAIRS_FOR_VALUES = 3
+MAX_INPUTS_KEPT = 50
+CLOSING_SECONDS = 10.0
+"""How long an interrupted program has to close its trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run and how to record it. Its streams are ours, but standard output may go to standard error, and
+    standard error to a file (`log`, shown only if the program fails).
+    """
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    values: str = "auto"
+    xla: str = "opaque"
+    output_to_stderr: bool = False
+    log: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The comparison that decided, the two traces it compared, and how many runs it took."""
+
+    comparison: Comparison
+    traces: tuple[Path, Path]
+    runs: int
+    statuses: tuple[int, ...]
+
+
+def check_program(path: Path) -> Path:
+    """The path back if a file is there. Raises ProgramNotFound."""
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing there"
+        raise ProgramNotFound(f"program {path}", found=found, expected="a Python file")
+    return path
+
+
+def record_once(program: Program, trace: Path, say: Say) -> int:
+    """Record one run of the program into `trace` in a fresh process; -> its exit status (128 + n: ended by signal n).
+
+    The program's output, its traceback too, passes through untouched. Raises CannotWrite if no trace came of it.
+    """
+    command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
+    command += ["--xla", program.xla, str(program.path), *program.arguments]
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    with contextlib.ExitStack() as stack:
+        stderr = None if program.log is None else stack.enter_context(program.log.open("wb"))
+        stdout = sys.stderr.fileno() if program.output_to_stderr else None
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
+        try:
+            status = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+    if status < 0:
+        status = 128 - status
+    if status and program.log is not None:
+        sys.stderr.write(program.log.read_text(encoding="utf-8", errors="replace"))
+    if status:
+        say(f"the program ended with exit status {status}; what it did up to there is in the trace")
+    if not trace.exists():
+        raise CannotWrite(
+            f"trace {trace}",
+            found=f"nothing: the recorded program ended with exit status {status} before anything was written",
+            hint=f"see whether it runs by itself: {shlex.join(['python', str(program.path), *program.arguments])}",
+        )
+    return status
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Let an interrupted program close its trace (Ctrl-C reached it too), then insist."""
+    try:
+        process.wait(CLOSING_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        process.wait()
+
+
+def find_divergence(
+    program: Program, folder: Path, times: int, compare: Compare, say: Say, *, force: bool = False
+) -> Outcome:
+    """Record run after run until one differs from the first, `times` runs at most.
+
+    Comparing with the first run is enough: runs equal to it are equal to each other. The outcome is that of the first
+    pair that diverged, else of the first that was inconclusive, else of the last. Raises Usage, ProgramNotFound,
+    OutputExists (without `force`), and what `compare` raises.
+    """
+    if times < 2:
+        raise Usage("--times", found=times, expected="2 or more: one run has nothing to be compared with")
+    check_program(program.path)
+    traces = [folder / f"run{number}.h5" for number in range(1, times + 1)]
+    for trace in traces:
+        if trace.exists() and not force:
+            raise OutputExists(f"trace {trace}", found="a file that is there already")
+    for trace in traces:
+        trace.unlink(missing_ok=True)  # else a run that leaves no trace would be taken for an older one
+    undecided: Outcome | None = None
+    statuses: list[int] = []
+    for number, trace in enumerate(traces, 1):
+        say(f"run {number}" + (f" of {times}" if times == 2 else f" of at most {times}"))
+        statuses.append(record_once(program, trace, say))
+        if number == 1:
+            continue
+        outcome = Outcome(compare(traces[0], trace), (traces[0], trace), number, tuple(statuses))
+        if outcome.comparison.verdict == "diverged":
+            return outcome
+        if outcome.comparison.verdict == "inconclusive" and undecided is None:
+            undecided = outcome
+    return undecided or outcome
+
+
+def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, say: Say) -> Outcome:
+    """The outcome with the size of the first culprit's difference, if its values were not kept.
+
+    Records up to PAIRS_FOR_VALUES further pairs with the values of the culprit and its inputs, and takes the difference
+    of a pair in which the same culprit differs again. `basis` says so; if none differs again, a warning does.
+    """
+    culprits = outcome.comparison.culprits
+    if outcome.comparison.verdict != "diverged" or not culprits or not measurable(culprits[0]):
+        return outcome
+    wanted = culprits[0]
+    say(f"the values of {wanted.op_type} were not kept: recording again with them, {PAIRS_FOR_VALUES} pairs at most")
+    again = dataclasses.replace(program, values=values_pattern(wanted))
+    again_folder = Path(tempfile.mkdtemp(prefix="values-", dir=folder))
+    first = again_folder / "first.h5"
+    reason = "it did not differ again"
+    try:
+        record_once(again, first, say)
+        for pair in range(1, PAIRS_FOR_VALUES + 1):
+            other = again_folder / f"second{pair}.h5"
+            record_once(again, other, say)
+            difference = _same_difference(wanted, compare(first, other))
+            if difference is not None:
+                say(f"it differs again in pair {pair}: {shlex.join([str(first), str(other)])}")
+                basis = f"recorded again with values: pair {pair} of {PAIRS_FOR_VALUES}"
+                found = dataclasses.replace(wanted, difference=dataclasses.replace(difference, basis=basis))
+                return _with_culprits(outcome, (found, *culprits[1:]))
+            other.unlink(missing_ok=True)
+    except TfbisectError as error:
+        reason = error.message
+    shutil.rmtree(again_folder, ignore_errors=True)
+    warning = (
+        f"{wanted.op_type}: the size of its difference is not known, since its values were not kept; "
+        f"recorded again with values in up to {PAIRS_FOR_VALUES} pairs: {reason}"
+    )
+    comparison = dataclasses.replace(outcome.comparison, warnings=(*outcome.comparison.warnings, warning))
+    return dataclasses.replace(outcome, comparison=comparison)
+
+
+def measurable(culprit: Culprit) -> bool:
+    """Whether keeping values would show how large the difference is: other ops or shapes have no such size."""
+    return culprit.difference is None and culprit.category != "structure"
+
+
+def values_pattern(culprit: Culprit) -> str:
+    """A regular expression for `--values`: the culprit and its inputs, as graph nodes, eager ops or host values."""
+    op_type = re.escape(culprit.op_type)
+    names = [culprit.name, *(item.name for item in culprit.inputs[:MAX_INPUTS_KEPT])]
+    nodes = "|".join(re.escape(name) for name in dict.fromkeys(names) if name)
+    labels = [f"^{op_type} host value$"]
+    if nodes:
+        labels.append(f"(?:^|/)(?:{nodes})$")
+    if culprit.function:
+        labels.append(f"^{re.escape(culprit.function)}/arguments$")
+    if culprit.source is not None:
+        file = re.escape(culprit.source.file.replace("\\", "/").rsplit("/", 1)[-1])
+        labels.append(rf"^{op_type} at (?:.*[/\\])?{file}:{culprit.source.line}$")
+    return "|".join(labels)
+
+
+def _same_difference(wanted: Culprit, comparison: Comparison) -> Difference | None:
+    for culprit in comparison.culprits:
+        if _identity(culprit) == _identity(wanted) and culprit.difference is not None:
+            return culprit.difference
+    return None
+
+
+def _identity(culprit: Culprit) -> tuple[object, ...]:
+    line = None if culprit.source is None else (culprit.source.file, culprit.source.line)
+    return culprit.function, culprit.name, culprit.slot, culprit.op_type, line
+
+
+def _with_culprits(outcome: Outcome, culprits: Sequence[Culprit]) -> Outcome:
+    return dataclasses.replace(outcome, comparison=dataclasses.replace(outcome.comparison, culprits=tuple(culprits)))
