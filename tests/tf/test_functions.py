@@ -368,3 +368,29 @@ def test_an_xla_function_can_be_recorded_op_by_op(path: Path, x: tf.Tensor) -> N
     graph = next(g for g in view.trace.graphs if g.name == "outer")
     source = view.trace.source(next(n.stack for n in graph.nodes if n.op == "Sin"))
     assert source is not None and "tf.sin" in source.text
+
+
+@pytest.mark.parametrize("values", ["auto", "all", "none", "Sum$"])
+def test_values_are_kept_by_policy_and_drops_are_counted(path: Path, values: str) -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None, 64], tf.float32), tf.TensorSpec([4], tf.float32)])
+    def step(x: tf.Tensor, small: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.sin(x)) + tf.cos(small)
+
+    x, small = tf.random.stateless_normal([64, 64], [1, 2]), tf.constant([1.0, 2.0, 3.0, 4.0])
+    with recording(path, values=values) as views:
+        step(x[:2], small)
+        step(x, small)
+    (view,) = views
+    kept = [(e.op, e.shape) for e in view.events if view.trace.value(e.row) is not None and e.call >= 0]
+    outputs = {item for item in kept if item[0] in ("Sin", "Cos", "Sum")}
+    expected = {
+        "none": set(),
+        "auto": {("Sin", (2, 64)), ("Cos", (4,)), ("Sum", ())},
+        "all": {("Sin", (2, 64)), ("Sin", (64, 64)), ("Cos", (4,)), ("Sum", ())},
+        "Sum$": {("Sum", ())},
+    }[values]
+    assert outputs == expected
+    for event, wanted in zip(view.of("Sin"), (tf.sin(x[:2]), tf.sin(x)), strict=True):
+        found = view.trace.value(event.row)
+        assert found is None or np.array_equal(found, wanted.numpy())
+    assert ("values over 4 KiB" in view.trace.dropped) == (values == "auto")

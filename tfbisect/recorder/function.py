@@ -19,7 +19,7 @@ from tensorflow.python.framework import dtypes, errors, op_def_registry, ops, te
 from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
 
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import controlflow, digest, executed
+from tfbisect.recorder import controlflow, digest, executed, shapes
 from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import Recording, array_of
@@ -262,7 +262,8 @@ class FunctionRecorder:
             graph = executed.executed_graph(self._context, probed, inputs, num_outputs, attrs)
             twin = TwinBuilder(
                 f"{name}__twin{next(_fresh)}", definition, graph, variables=_variables(inputs), host=self.host,
-                keep=lambda node: self._recording.policy.wants(f"{user}/{node}"),
+                shapes=shapes.certain(graph, definition),
+                keep=lambda node, nbytes: self._recording.policy.carried(f"{user}/{node}", nbytes),
                 group_size=1 if self._recording.policy.wants_large else GROUP_SIZE, next_group=_group_numbers,
             ).build()  # fmt: skip
             twin_attrs = _without_optimizer(attrs)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 AUTO_TENSOR_BYTES = 4096
 AUTO_TRACE_BYTES = 256 * 2**20
+TOO_LARGE = "values over 4 KiB"
 NO_LIMIT = 2**31 - 1  # a StridedSlice inside a twin takes an int32
 
 
@@ -39,6 +40,19 @@ class ValuePolicy:
         """Whether tensors of any size are kept."""
         return self.policy not in ("none", "auto")
 
+    def carried(self, label: str, nbytes: int | None) -> str:
+        """How the bytes of an op's value travel from a twin: "" not at all, "limit" up to `limit()`, "all".
+
+        nbytes: the size of the value; None when it is not known before it runs.
+        """
+        if not self.wants(label):
+            return ""
+        if self.policy != "auto":
+            return "limit" if nbytes is None else "all"
+        if nbytes is None:
+            return "limit"
+        return "all" if nbytes <= AUTO_TENSOR_BYTES else ""
+
     def limit(self) -> int:
         """How many bytes of a tensor are worth handing over now; 0 once the budget is spent."""
         if self.policy == "none":
@@ -53,11 +67,16 @@ class ValuePolicy:
             return False
         if self.policy == "auto":
             if nbytes > AUTO_TENSOR_BYTES:
-                return self._drop("values over 4 KiB")
+                return self._drop(TOO_LARGE)
             if self.kept_bytes + nbytes > AUTO_TRACE_BYTES:
                 return self._drop("values beyond 256 MiB a trace")
         self.kept_bytes += nbytes
         return True
+
+    def left_out(self, count: int) -> None:
+        """Count values that were too large to be handed over at all."""
+        if self.policy == "auto" and count:
+            self.dropped[TOO_LARGE] = self.dropped.get(TOO_LARGE, 0) + count
 
     def _drop(self, what: str) -> bool:
         self.dropped[what] = self.dropped.get(what, 0) + 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfbisect.recorder.digest import ITEMSIZE
+from tfbisect.recorder.policy import AUTO_TENSOR_BYTES, NO_LIMIT
 from tfbisect.recorder.twin import Group
 
 if TYPE_CHECKING:
@@ -55,10 +56,14 @@ class GroupReader:
         count = len(group.taps)
         self._sites = np.arange(first_site, first_site + count, dtype=np.uint32)
         self._count = count
-        self._itemsizes = np.array([ITEMSIZE[t.dtype] if t.kept else 0 for t in group.taps], np.int64)
-        self._known: bytes | None = None  # the last row's shapes, as bytes
+        self._taps = group.taps
+        self._uncertain = [index for index, tap in enumerate(group.taps) if tap.shape is None]
+        self._limited = np.array([tap.carried == "limit" for tap in group.taps])
+        self._carried = np.array([bool(tap.carried) for tap in group.taps])
+        self._known: bytes | None = None  # the last row's uncertain shapes, as bytes
         self._shape_ids = np.zeros(count, np.uint32)
-        self._nbytes = np.zeros(count, np.int64)
+        self._too_large = 0  # how many values are too large for the policy `auto`
+        self._nbytes = np.zeros(count, np.int64)  # bytes of the values of which any travel
 
     def record(self, recording: "Recording", call: int, path: np.ndarray, blob: bytes) -> None:
         """Append the row's events to the trace."""
@@ -67,17 +72,17 @@ class GroupReader:
             self._read_shapes(recording, data)
         assert self._known is not None
         start = len(self._known)
-        total = len(data) - start
-        kept = np.minimum(self._nbytes, self._limit(total))
+        kept = self._kept(len(data) - start)
         starts = start + np.concatenate(([0], np.cumsum(DIGEST_BYTES + kept)[:-1]))
         array = np.frombuffer(data, np.uint8)
         digests = array[starts[:, None] + np.arange(DIGEST_BYTES)].copy().view("<u8")[:, 0]
         values = np.zeros(self._count, np.uint64)
         if kept.any():
-            for index in np.nonzero((kept == self._nbytes) & (self._itemsizes > 0))[0].tolist():
+            for index in np.nonzero((kept == self._nbytes) & self._carried)[0].tolist():
                 if recording.policy.admits(int(kept[index])):
                     first = int(starts[index]) + DIGEST_BYTES
                     values[index] = recording.writer.value(bytes(data[first : first + int(kept[index])]))
+        recording.policy.left_out(self._too_large)
         iteration = recording.writer.iteration([int(i) for i in path[1:] if i >= 0])
         recording.writer.events(
             np.full(self._count, call, np.uint64), self._sites, np.full(self._count, iteration, np.uint32),
@@ -85,23 +90,28 @@ class GroupReader:
         )  # fmt: skip
         recording.events += self._count
 
-    def _limit(self, total: int) -> int:
+    def _kept(self, total: int) -> np.ndarray:
         """How many bytes of each value this row carries: the one limit under which the sizes add up."""
         space = total - DIGEST_BYTES * self._count
-        for limit in (0, 4096, 2**31 - 1):
-            if int(np.minimum(self._nbytes, limit).sum()) == space:
-                return limit
+        for limit in (0, AUTO_TENSOR_BYTES, NO_LIMIT):
+            kept = np.where(self._limited, np.minimum(self._nbytes, limit), self._nbytes)
+            if int(kept.sum()) == space:
+                return kept
         raise ValueError(f"a row of {total} bytes for {self._count} taps")
 
     def _read_shapes(self, recording: "Recording", data: memoryview) -> None:
         ints = np.frombuffer(data[: len(data) // 4 * 4], "<i4")
-        ends = np.nonzero(ints == -1)[0][: self._count]
-        if len(ends) < self._count:
-            raise ValueError(f"a row with {len(ends)} shapes for {self._count} taps")
-        first = 0
-        for index, end in enumerate(ends.tolist()):
-            dims = ints[first:end].tolist()
+        ends = np.nonzero(ints == -1)[0][: len(self._uncertain)] if self._uncertain else np.zeros(0, np.int64)
+        if len(ends) < len(self._uncertain):
+            raise ValueError(f"a row with {len(ends)} shapes for {len(self._uncertain)} taps")
+        self._too_large = 0
+        first, shapes = 0, [list(tap.shape or ()) for tap in self._taps]
+        for index, end in zip(self._uncertain, ends.tolist(), strict=True):
+            shapes[index] = ints[first:end].tolist()
             first = end + 1
+        for index, (tap, dims) in enumerate(zip(self._taps, shapes, strict=True)):
             self._shape_ids[index] = recording.writer.shape(dims)
-            self._nbytes[index] = self._itemsizes[index] * math.prod(dims)
-        self._known = bytes(data[: 4 * (int(ends[-1]) + 1)])
+            nbytes = ITEMSIZE.get(tap.dtype, 0) * math.prod(dims)
+            self._nbytes[index] = nbytes if tap.carried else 0
+            self._too_large += nbytes > AUTO_TENSOR_BYTES
+        self._known = bytes(data[: 4 * first])

@@ -14,6 +14,7 @@ repeatable programs unrepeatable (seen on ResNet-50).
 
 import collections
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,13 +39,17 @@ AttrValue = attr_value_pb2.AttrValue
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """One recorded value: local node number, slot, kind of site, DataType, and whether its bytes travel with it."""
+    """One recorded value: local node number, slot, kind of site, DataType; its shape where that is certain.
+
+    carried: which of its bytes travel beside the digest: "" none, "limit" as many as the call asks for, "all".
+    """
 
     node: int
     slot: int
     kind: SiteKind
     dtype: int
-    kept: bool
+    shape: tuple[int, ...] | None
+    carried: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +128,15 @@ class TwinBuilder:
     """Builds one twin.
 
     variables: {argument number: DataType of the variable its handle names}; a handle that is missing names no variable.
-    host: the device of the queue. keep(node name): whether the bytes of its values may be asked for. next_group: gives
-    group numbers that no other twin uses.
+    host: the device of the queue. shapes: {(node, slot): shape} that are certain. keep(node name, bytes of the value or
+    None): how its bytes travel, as Tap.carried says. next_group: gives group numbers that no other twin uses.
     """
 
     def __init__(
         self, name: str, source: Any, graph: Any, *, variables: Mapping[int, int], host: str,
-        keep: Callable[[str], bool], group_size: int, next_group: "itertools.count[int]",
+        shapes: Mapping[tuple[str, int], tuple[int, ...]], keep: Callable[[str, int | None], str], group_size: int, next_group: "itertools.count[int]",
     ) -> None:  # fmt: skip
-        self._source, self._keep, self._host = source, keep, host
+        self._source, self._keep, self._host, self._shapes = source, keep, host, shapes
         self._variables, self._group_size, self._next_group = variables, group_size, next_group
         ordered = controlflow.topological(graph.node)
         self._frame = controlflow.frames(ordered)
@@ -146,7 +151,7 @@ class TwinBuilder:
         self._gates: dict[str, list[str]] = collections.defaultdict(list)
         self._must_run: list[str] = []
         self._shared: dict[controlflow.Frame, dict[str, str]] = {}
-        self._open: dict[tuple[Any, ...], list[tuple[Tap, str, str]]] = collections.defaultdict(list)
+        self._open: dict[tuple[Any, ...], list[tuple[Tap, str, str | None]]] = collections.defaultdict(list)
         taken = {arg.name for arg in source.signature.input_arg} | set(self._original)
         self._prefix = next(p for p in map("tfbisect{}".format, itertools.count()) if not _starts_any(taken, p))
         self.twin = Twin(None, ordered, self._frame)
@@ -349,21 +354,26 @@ class TwinBuilder:
         return None
 
     def _planned(self, node: Any, slot_: int, kind: SiteKind, dtype: int) -> Tap:
-        return Tap(self._number[node.name], slot_, kind, dtype, dtype in ITEMSIZE and self._keep(node.name))
+        shape = self._shapes.get((node.name, slot_)) if kind == SiteKind.OUTPUT else None
+        nbytes = None if shape is None or dtype not in ITEMSIZE else math.prod(shape) * ITEMSIZE[dtype]
+        carried = self._keep(node.name, nbytes) if dtype in ITEMSIZE else ""
+        return Tap(self._number[node.name], slot_, kind, dtype, shape, carried)
 
     def _tap(self, node: Any, ref: str, tap: Tap) -> None:
         frame = self._frame[node.name]
         name, dtype, device = f"{tap.node}.{tap.kind.value}.{tap.slot}", tap.dtype, node.device
-        shape = self._add(
-            f"{name}/shape", "Shape", [ref], device, T=_type(dtype), out_type=_type(DT_INT32)
-        ) + ":output:0"  # fmt: skip
+        shape = None
+        if tap.shape is None:
+            shape = self._add(
+                f"{name}/shape", "Shape", [ref], device, T=_type(dtype), out_type=_type(DT_INT32)
+            ) + ":output:0"  # fmt: skip
         raw = dtype
-        if tap.kept and dtype == DT_BOOL:
+        if tap.carried and dtype == DT_BOOL:
             ref = self._add(f"{name}/bytes", "Cast", [ref], device, SrcT=_type(dtype), DstT=_type(DT_UINT8)) + ":y:0"
-        elif tap.kept and dtype != DT_UINT8:
+        elif tap.carried and dtype != DT_UINT8:
             ref = self._add(f"{name}/bytes", "Bitcast", [ref], device, T=_type(dtype), type=_type(DT_UINT8))
             ref += ":output:0"
-        if tap.kept:
+        if tap.carried:
             raw = DT_UINT8
         flat = self._add(
             f"{name}/flat", "Reshape", [ref, self._part(frame, "row")], device, T=_type(raw), Tshape=_type(DT_INT32)
@@ -371,40 +381,39 @@ class TwinBuilder:
         part = self._add(
             f"{name}/digest", "Fingerprint", [flat, self._part(frame, "method")], device, T=_type(raw)
         ) + ":fingerprint:0"  # fmt: skip
-        gates = [base(part), base(shape)]
-        if tap.kept:
+        kept = flat
+        if tap.carried == "limit":
             limit = self._shared[frame]["limit"]
             zeros, ones = self._part(frame, "zeros"), self._part(frame, "ones")
             kept = self._add(
                 f"{name}/kept", "StridedSlice", [flat, zeros, limit, ones], device, T=_type(DT_UINT8),
                 Index=_type(DT_INT32),
             ) + ":output:0"  # fmt: skip
-            # the slice may be the buffer itself: joined with the digest it is a copy, and the buffer is free
+        if tap.carried:  # the bytes are the buffer itself: joined with the digest they are a copy, and it is free
             part = self._concat(f"{name}/part", [part, kept], self._part(frame, "axis1"), DT_UINT8, device)
-            gates = [base(part), base(shape)]
-        self._gates[node.name] += gates
+        self._gates[node.name] += [base(part), *([base(shape)] if shape else [])]
         key = frame, self._branch[node.name]
         self._open[key].append((tap, part, shape))
         if len(self._open[key]) >= self._group_size:
             self._close_group(key)
 
     def _close_group(self, key: tuple[Any, ...]) -> None:
-        """The row of a group: its number, the path, and a string: shapes (each ended by -1), then parts."""
+        """The row of a group: its number, the path, and a string: uncertain shapes (each ended by -1), then parts."""
         members, frame, number = self._open.pop(key), key[0], next(self._next_group)
         name, end = f"group{number}", self._part(frame, "end")
-        shapes = self._concat(
-            f"{name}/shapes", list(itertools.chain(*((shape, end) for _, _, shape in members))),
-            self._part(frame, "axis0"), DT_INT32, self._host,
-        )  # fmt: skip
-        shapes = self._add(
-            f"{name}/shape_bytes", "Bitcast", [shapes], self._host, T=_type(DT_INT32), type=_type(DT_UINT8)
-        ) + ":output:0"  # fmt: skip
-        row = self._part(frame, "row")
-        shapes = self._add(
-            f"{name}/shape_row", "Reshape", [shapes, row], self._host, T=_type(DT_UINT8), Tshape=_type(DT_INT32)
-        ) + ":output:0"  # fmt: skip
         parts = [part for _, part, _ in members]
-        blob = self._concat(f"{name}/row", [shapes, *parts], self._part(frame, "axis1"), DT_UINT8, self._host)
+        uncertain = list(itertools.chain(*((shape, end) for _, _, shape in members if shape)))
+        if uncertain:
+            shapes = self._concat(f"{name}/shapes", uncertain, self._part(frame, "axis0"), DT_INT32, self._host)
+            shapes = self._add(
+                f"{name}/shape_bytes", "Bitcast", [shapes], self._host, T=_type(DT_INT32), type=_type(DT_UINT8)
+            ) + ":output:0"  # fmt: skip
+            shapes = self._add(
+                f"{name}/shape_row", "Reshape", [shapes, self._part(frame, "row")], self._host, T=_type(DT_UINT8),
+                Tshape=_type(DT_INT32),
+            ) + ":output:0"  # fmt: skip
+            parts.insert(0, shapes)
+        blob = self._concat(f"{name}/row", parts, self._part(frame, "axis1"), DT_UINT8, self._host)
         blob = self._add(f"{name}/blob", "SerializeTensor", [blob], self._host, T=_type(DT_UINT8)) + ":serialized:0"
         which = self._constant(f"{name}/number", number, DT_INT64, self._shared[frame]["anchor"], self._host)
         put = self._add(
