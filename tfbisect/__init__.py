@@ -27,7 +27,6 @@ _HOMES = {
     "load": "tfbisect.trace",
     "record": "tfbisect.recorder",
     "step": "tfbisect.recorder",
-    "step": "tfbisect.recorder",
 }
 
 

@@ -85,7 +85,19 @@ def _record(options: argparse.Namespace) -> int:
     output = Path(options.output or f"{program.stem}.h5")
     _check_values(options.values)
     _check_not_input(output, [program])
+    if options.verify:
+        return _verify(options, program, arguments, output)
     return run_program(output, program, arguments, values=options.values, force=options.force, xla=options.xla)
+
+
+def _verify(options: argparse.Namespace, program: Path, arguments: list[str], output: Path) -> int:
+    from tfbisect import orchestrator, verification
+
+    _check_free(output, options.force)
+    what = orchestrator.Program(program, tuple(arguments), options.values, options.xla)
+    verified = verification.verify(what, output, force=options.force)
+    _say(verified.text)
+    return verified.status if verified.same else 1 if verified.repeats else ERROR
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -333,6 +345,11 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = add("record", _record, "record one run of a program into a trace")
     sub.add_argument("-o", dest="output", metavar="FILE", help="the trace (default: the program's name with .h5)")
+    sub.add_argument(
+        "--verify",
+        action="store_true",
+        help="run the program plainly as well, and say whether both runs left the same variables and output (1: not)",
+    )
     _add_recording(sub)
 
     sub = add("compare", _compare, "compare traces: which op diverged first, where and why")

@@ -59,13 +59,18 @@ def check_program(path: Path) -> Path:
     return path
 
 
+def record_command(program: Program, trace: Path, *options: str) -> list[str]:
+    """The command that records one run of a program in a fresh process."""
+    command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
+    return [*command, "--xla", program.xla, *options, str(program.path), *program.arguments]
+
+
 def record_once(program: Program, trace: Path, say: Say) -> int:
     """Record one run of the program into `trace` in a fresh process; -> its exit status (128 + n: ended by signal n).
 
     The program's output, its traceback too, passes through untouched. Raises CannotWrite if no trace came of it.
     """
-    command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
-    command += ["--xla", program.xla, str(program.path), *program.arguments]
+    command = record_command(program, trace)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     with contextlib.ExitStack() as stack:

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.ops import script_ops
+from tf.recorded import bits, host_digest, recording
 
 import tfbisect
-from tf.recorded import bits, host_digest, recording
 from tfbisect import errors
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 
@@ -33,7 +33,8 @@ def test_each_eager_op_is_a_call_of_one_op(path: Path) -> None:
     links = {(int(k["call"]), int(k["arg"])): (int(k["src_call"]), int(k["src_ret"])) for k in view.trace.links}
     assert links[double.call, 0] == (product.call, 0)
     source = view.trace.source(int(view.trace.calls[-1]["stack"]))
-    assert source is not None and source.text == "y = tf.matmul(x, x) * 2.0" and Path(source.file).name == "test_eager.py"
+    assert source is not None and source.text == "y = tf.matmul(x, x) * 2.0"
+    assert Path(source.file).name == "test_eager.py"
 
 
 def test_a_value_python_hands_in_is_one_call_however_often_it_is_used(path: Path) -> None:

@@ -112,7 +112,7 @@ def explain(op_type: str) -> str:
         hint = f" Near names: {', '.join(near)}." if near else ""
         return (
             f"{name}: nothing is known about this op type.{hint}\n"
-            "That is no promise that it repeats; see it in a program of yours: python -m tfbisect run --times 5 program.py"
+            "That is no promise that it repeats; see it in your program: python -m tfbisect run --times 5 program.py"
         )
     blocks = [name]
     for item in quiet:

@@ -84,6 +84,13 @@ class _Session:
         note = " (incomplete: see the warning above)" if recording and recording.broken else ""
         return f"trace {printable(self.path)}: {events:,} events{note}"
 
+    def write_end_state(self, path: str, status: int) -> None:
+        """Say what the program left behind; reading it is not recorded."""
+        from tfbisect.recorder import endstate
+
+        with self.open().muted():
+            endstate.write(path, status)
+
     # --- the hooks' listener ------------------------------------------------------------------------------------
 
     def call_function(
@@ -180,8 +187,8 @@ def record(
 
     values: which tensors are kept beside their digests: "none", "auto" (up to 4 KiB each, 256 MiB in all), "all" or a
     regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file. xla:
-    "opaque" leaves functions that XLA compiles as they are, one event for each result; "expand" runs and records them op
-    by op without XLA, which is another program and may give other bits.
+    "opaque" leaves functions that XLA compiles as they are, one event for each result; "expand" runs and records them
+    op by op without XLA, which is another program and may give other bits.
 
     Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
     """
@@ -221,7 +228,9 @@ def run_program(
 
     atexit.register(close)
     _close_before_hard_exit(session)
-    ended = status[0] = _run_main(file, [str(program), *args])
+    ended = status[0] = run_main(file, [str(program), *args])
+    if endstate := os.environ.get("TFBISECT_END_STATE"):
+        session.write_end_state(endstate, ended)
     session.open()  # where nothing ran TensorFlow: while the interpreter ends, h5py cannot be imported any more
     return ended
 
@@ -244,7 +253,7 @@ def _finish(session: _Session, exit_status: int | None) -> None:
     session.stop(exit_status)
 
 
-def _run_main(file: Path, argv: list[str]) -> int:
+def run_main(file: Path, argv: list[str]) -> int:
     """Execute a file as Python would: -> the exit status; tracebacks go to standard error without our frames."""
     name = str(file.absolute())
     main = types.ModuleType("__main__")

@@ -61,7 +61,8 @@ class Origins:
                 if self._node(func, original) is not None:
                     where, name = func, original
                     break
-        return Origin(ops.user_name(self._originals.get(where, where)), name, self._stack(where, name), self._forward(where, name))
+        user = ops.user_name(self._originals.get(where, where))
+        return Origin(user, name, self._stack(where, name), self._forward(where, name))
 
     def _function(self, name: str) -> _Function | None:
         if name not in self._functions:

@@ -21,7 +21,7 @@ _KEPT = (
     "MALLOC_", "PYTHONPATH",
 )  # fmt: skip
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE")
-_ALWAYS_OTHER = {"_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLUMNS", "LINES", "WINDOWID", "TFBISECT_RUN"}
+_ALWAYS_OTHER = {"_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLUMNS", "LINES", "WINDOWID", "TFBISECT_END_STATE"}
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -134,7 +134,8 @@ class TwinBuilder:
 
     def __init__(
         self, name: str, source: Any, graph: Any, *, variables: Mapping[int, int], host: str,
-        shapes: Mapping[tuple[str, int], tuple[int, ...]], keep: Callable[[str, int | None], str], group_size: int, next_group: "itertools.count[int]",
+        shapes: Mapping[tuple[str, int], tuple[int, ...]], keep: Callable[[str, int | None], str],
+        group_size: int, next_group: "itertools.count[int]",
     ) -> None:  # fmt: skip
         self._source, self._keep, self._host, self._shapes = source, keep, host, shapes
         self._variables, self._group_size, self._next_group = variables, group_size, next_group
