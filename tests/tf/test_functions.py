@@ -395,3 +395,19 @@ def test_values_are_kept_by_policy_and_drops_are_counted(path: Path, values: str
         found = view.trace.value(event.row)
         assert found is None or np.array_equal(found, wanted.numpy())
     assert ("values over 4 KiB" in view.trace.dropped) == (values == "auto")
+
+
+def test_the_programs_own_collection_of_graphs_goes_on(path: Path, x: tf.Tensor, tmp_path: Path) -> None:
+    step = tf.function(lambda x: tf.sin(x) + 1.0)
+    with recording(path) as views:
+        with tf.summary.create_file_writer(str(tmp_path / "logs")).as_default():
+            tf.summary.trace_on(graph=True)
+            step(x)
+            tf.summary.trace_export("graphs", step=0)
+        step(x)
+    (view,) = views
+    assert [(o.reason, o.count) for o in view.trace.opaque] == [("the program collects run metadata", 1)]
+    assert len(view.of("Sin")) == 1
+    (logged,) = (tmp_path / "logs").iterdir()
+    events = tf.compat.v1.train.summary_iterator(str(logged))
+    assert any(event.HasField("summary") or event.graph_def for event in events)

@@ -50,6 +50,7 @@ class Plan:
     draws: bool = False
     groups: tuple[int, ...] = ()  # numbers of the twin's groups
     results: list[int] = field(default_factory=list)  # OUTPUT site of each result, where no twin records them
+    passing: bool = False  # the next call may get a twin
     reason: str = ""  # why there is no twin, or what is to be said about it
 
 
@@ -224,7 +225,9 @@ class FunctionRecorder:
                     context.ensure_initialized()
                     if self._queue is None:
                         self._prepare()
-                    plan = self._plans[key] = self._make(name, inputs, num_outputs, attrs)
+                    plan = self._make(name, inputs, num_outputs, attrs)
+                    if not plan.passing:
+                        self._plans[key] = plan
         return plan
 
     def _placement(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -249,11 +252,13 @@ class FunctionRecorder:
     def _make(self, name: str, inputs: Sequence[Any], num_outputs: int, attrs: tuple[Any, ...]) -> Plan:
         definition = self._context.get_function_def(name)
         user = optypes.user_name(name)
+        passing = False
         try:
             if name in self._before and self._holds_stream(definition):
                 raise executed.NotToBeHad("it draws random numbers and may have run before recording began")
-            if _user_collects_metadata():
-                raise executed.NotToBeHad("the program collects run metadata or a profile")
+            passing = _user_collects_metadata()
+            if passing:
+                raise executed.NotToBeHad("the program collects run metadata")
             expanded = self._expand_xla and executed.is_compiled(self._context, definition)
             if expanded:
                 definition, originals = executed.without_xla(self._context, definition)
@@ -270,7 +275,9 @@ class FunctionRecorder:
             self._try(twin, inputs, num_outputs, twin_attrs)
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            return self._opaque_plan(name, user, definition, inputs, reason)
+            plan = self._opaque_plan(name, user, definition, inputs, reason)
+            plan.passing = passing and not self._holds_stream(definition)  # a stream must go on where it began
+            return plan
         plan = self._twin_plan(name, user, definition, twin, twin_attrs)
         if expanded:
             plan.reason = "XLA compiles it in the plain run; recorded op by op without XLA, which is another program"
