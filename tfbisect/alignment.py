@@ -1,0 +1,565 @@
+"""Which call, op and event of one run is which of the other.
+
+Pairs by what the program is (functions, lines, names, order), never by values and never by arrival; judges nothing.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfbisect.model import NO_CALL, Graph, GraphKind, SiteKind, Source
+from tfbisect.nodes import NodePairs, pair_nodes
+from tfbisect.provenance import Kind, Run
+from tfbisect.recorded import is_host_value
+from tfbisect.sequences import align, ranks
+from tfbisect.tables import Trace
+
+Ints = npt.NDArray[np.int64]
+
+# Made when Python collects garbage, whenever that is; they make no value.
+UNORDERED = frozenset({
+    "DestroyResourceOp", "DeleteIterator", "DeleteMultiDeviceIterator", "DeleteMemoryCache", "DeleteSeedGenerator",
+    "DeleteRandomSeedGenerator", "DestroyTemporaryVariable",
+})  # fmt: skip
+CALLBACK_THREAD = 65535  # TensorFlow's own threads: what they run has no order
+
+
+@dataclass
+class Alignment:
+    """Two runs, paired. Calls are rows of `trace.calls`, events rows of `trace.events`; -1 stands for no partner."""
+
+    a: Run
+    b: Run
+    call_to_b: list[int]
+    call_to_a: list[int]
+    by_text: bool  # lines were matched by their text: the program was edited between the runs
+    rows_a: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # paired events
+    rows_b: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    differs: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    _nodes: dict[tuple[int, int], NodePairs] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> int:
+        return len(self.rows_a)
+
+    @cached_property
+    def event_to_b(self) -> list[int]:
+        return _partners(self.rows_a, self.rows_b, len(self.a.trace.events))
+
+    @cached_property
+    def event_to_a(self) -> list[int]:
+        return _partners(self.rows_b, self.rows_a, len(self.b.trace.events))
+
+    @property
+    def unpaired_calls(self) -> tuple[list[int], list[int]]:
+        """Calls of one run only that ran something: in A, in B.
+
+        What data sets call in TensorFlow's own threads is left out: how far they run ahead is a matter of chance, and
+        what the program gets of it is compared where it gets it.
+        """
+        return _unpaired(self.a, self.call_to_b), _unpaired(self.b, self.call_to_a)
+
+    def unpaired_events(self) -> int:
+        """Events of one run only, host values left out: their ops tell of them."""
+        return sum(
+            int(np.count_nonzero(~host_values(run.trace)[run.trace.events["site"]] & (np.asarray(partner) < 0)))
+            for run, partner in ((self.a, self.event_to_b), (self.b, self.event_to_a))
+        )
+
+    def nodes(self, graph_a: int, graph_b: int) -> NodePairs:
+        """The paired nodes of two graphs that ran in paired calls."""
+        key = graph_a, graph_b
+        found = self._nodes.get(key)
+        if found is None:
+            one, two = self.a.trace.graphs[graph_a], self.b.trace.graphs[graph_b]
+            if one.structure == two.structure and len(one.nodes) == len(two.nodes):
+                numbers = range(len(one.nodes))
+                found = NodePairs(numbers, numbers, True, frozenset())
+            else:
+                found = pair_nodes(self.a, one, self.b, two, _pair_arguments(self, one, two))
+            self._nodes[key] = found
+        return found
+
+    @cached_property
+    def first_pair(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """{(graph in A, graph in B): the first paired calls of them}"""
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for call, other in enumerate(self.call_to_b):
+            if other >= 0:
+                found.setdefault((self.a.graph_of[call], self.b.graph_of[other]), (call, other))
+        return found
+
+
+def _partners(rows: Ints, others: Ints, count: int) -> list[int]:
+    partner = np.full(count, -1, np.int64)
+    partner[rows[::-1]] = others[::-1]  # a constant met in several pairs of graphs keeps its first partner
+    found: list[int] = partner.tolist()
+    return found
+
+
+def _unpaired(run: Run, partner: Sequence[int]) -> list[int]:
+    quiet = {
+        graph
+        for graph in set(run.graph_of)
+        if run.trace.graphs[graph].kind == GraphKind.ENTRY
+        or run.trace.graphs[graph].name in UNORDERED
+        or is_host_value(run.trace.graphs[graph])
+    }
+    threads = run.trace.calls["thread"].tolist()
+    return [
+        call
+        for call, other in enumerate(partner)
+        if other < 0
+        and run.graph_of[call] not in quiet
+        and (threads[call] != CALLBACK_THREAD or run.parent_row[call] >= 0)
+    ]
+
+
+def host_values(trace: Trace) -> npt.NDArray[np.bool_]:
+    """For each site whether its events are values that Python handed in."""
+    graphs = trace.sites["graph"]
+    hosts = [graph for graph in np.unique(graphs).tolist() if is_host_value(trace.graphs[graph])]
+    return np.isin(graphs, hosts)
+
+
+def pair(a: Trace, b: Trace) -> Alignment:
+    """Pair the calls and events of two traces."""
+    run_a, run_b = Run(a), Run(b)
+    found = _pair_calls(run_a, run_b, by_text=False)
+    if _paired_share(found) < 0.3:
+        other = _pair_calls(run_a, run_b, by_text=True)
+        if _paired_share(other) > _paired_share(found):
+            found = other
+    _pair_events(found)
+    return found
+
+
+def _paired_share(found: Alignment) -> float:
+    smaller = min(len(found.call_to_b), len(found.call_to_a))
+    return sum(other >= 0 for other in found.call_to_b) / smaller if smaller else 1.0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class _Keys:
+    """Numbers for what makes calls alike: what ran, and the user's lines that called it."""
+
+    def __init__(self, by_text: bool) -> None:
+        self._by_text = by_text
+        self._numbers: dict[Any, int] = {}
+
+    def of(self, run: Run) -> Ints:
+        """A number for each call; -1 for calls without a place in the program's order."""
+        calls = run.trace.calls
+        if not len(calls):
+            return np.zeros(0, np.int64)
+        pairs = calls["graph"].astype(np.int64) << 32 | calls["stack"]
+        unique, inverse = np.unique(pairs, return_inverse=True)
+        stacks: dict[int, int] = {}
+        keys = []
+        for item in unique.tolist():
+            graph, stack = run.trace.graphs[item >> 32], item & 0xFFFFFFFF
+            if graph.kind == GraphKind.ENTRY or graph.name in UNORDERED or is_host_value(graph):
+                keys.append(-1)
+                continue
+            if stack not in stacks:
+                frames = tuple(self._frame(source) for source in run.trace.stack(stack))
+                stacks[stack] = self._number(frames)
+            keys.append(self._number((graph.name, graph.kind == GraphKind.EAGER, stacks[stack])))
+        return np.asarray(keys, np.int64)[inverse.reshape(-1)]
+
+    def _frame(self, source: Source) -> tuple[Any, ...]:
+        line = source.text if self._by_text and source.text else source.line
+        return os.path.basename(source.file.replace("\\", "/")), line, source.function
+
+    def _number(self, key: Any) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+def _pair_calls(a: Run, b: Run, by_text: bool) -> Alignment:
+    keys = _Keys(by_text)
+    keys_a, keys_b = keys.of(a), keys.of(b)
+    to_b, to_a = np.full(len(keys_a), -1, np.int64), np.full(len(keys_b), -1, np.int64)
+    _pair_top_level(a, b, keys_a, keys_b, to_b, to_a)
+    _pair_nested(a, b, keys_a, keys_b, to_b, to_a)
+    found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text)
+    _pair_entries(found)
+    _pair_host_values(found)
+    return found
+
+
+def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: Ints) -> None:
+    sides = []
+    for run, keys in ((a, keys_a), (b, keys_b)):
+        threads = run.trace.calls["thread"].astype(np.int64)
+        threads[run.trace.calls["parent"] >= 0] = CALLBACK_THREAD  # its caller did not end: nobody knows its place
+        sides.append((threads, (keys >= 0) & (np.asarray(run.parent_row, np.int64) < 0)))
+    (threads_a, mine_a), (threads_b, mine_b) = sides
+    rows = [
+        {int(thread): np.flatnonzero(mine & (threads == thread)) for thread in np.unique(threads[mine])}
+        for threads, mine in ((threads_a, mine_a), (threads_b, mine_b))
+    ]
+    for one, two in _pair_threads(a, b, keys_a, keys_b, *rows):
+        rows_a, rows_b = rows[0][one], rows[1][two]
+        if one == CALLBACK_THREAD:
+            pairs = _by_content(a, b, rows_a, rows_b, keys_a[rows_a], keys_b[rows_b])
+        else:
+            pairs = align(keys_a[rows_a], keys_b[rows_b], _Likeness(a, b, rows_a, rows_b))
+        to_b[rows_a[pairs[0]]], to_a[rows_b[pairs[1]]] = rows_b[pairs[1]], rows_a[pairs[0]]
+
+
+def _pair_threads(
+    a: Run, b: Run, keys_a: Ints, keys_b: Ints, rows_a: dict[int, Ints], rows_b: dict[int, Ints]
+) -> list[tuple[int, int]]:
+    """Threads by their numbers, or, where several started at once and raced for those, by what they did."""
+    own = [[thread for thread in rows if thread != CALLBACK_THREAD] for rows in (rows_a, rows_b)]
+    if max(map(len, own)) < 2:
+        return [(thread, thread) for thread in rows_a.keys() & rows_b.keys()]
+    scores = []
+    for one in rows_a:
+        for two in rows_b:
+            if CALLBACK_THREAD in (one, two) and one != two:
+                continue
+            alike = _shared(keys_a[rows_a[one]], keys_b[rows_b[two]])
+            bits = _shared(_digests(a, rows_a[one]), _digests(b, rows_b[two]))
+            scores.append((alike, bits, one == two, -one, -two))
+    pairs: dict[int, int] = {}
+    for alike, _bits, _same, one, two in sorted(scores, reverse=True):
+        if alike and -one not in pairs and -two not in pairs.values():
+            pairs[-one] = -two
+    return sorted(pairs.items())
+
+
+def _shared(one: Any, two: Any) -> int:
+    """How many elements two arrays have in common, each counted as often as both have it."""
+    values, counts = np.unique(one, return_counts=True)
+    others, other_counts = np.unique(two, return_counts=True)
+    _, at, other_at = np.intersect1d(values, others, assume_unique=True, return_indices=True)
+    return int(np.minimum(counts[at], other_counts[other_at]).sum())
+
+
+def _digests(run: Run, calls: Ints) -> Any:
+    """The digests of all events of some calls."""
+    mine = np.zeros(len(run.graph_of) + 1, np.bool_)
+    mine[calls] = True
+    return run.trace.events["digest"][mine[np.asarray(run.event_call, np.int64)]]
+
+
+class _Likeness:
+    """How alike two calls of equal key are, in equal events: tells which of many is the extra one."""
+
+    def __init__(self, a: Run, b: Run, rows_a: Ints, rows_b: Ints) -> None:
+        self._a, self._b, self._rows_a, self._rows_b = a, b, rows_a, rows_b
+
+    def __call__(self, i: int, j: int) -> int:
+        one, two = self._digests(self._a, int(self._rows_a[i])), self._digests(self._b, int(self._rows_b[j]))
+        return int(np.count_nonzero(one == two)) if len(one) == len(two) else -1
+
+    @staticmethod
+    def _digests(run: Run, call: int) -> Any:
+        return run.trace.events["digest"][run.trace.events_of(int(run.trace.calls["id"][call]))]
+
+
+def _by_content(a: Run, b: Run, rows_a: Ints, rows_b: Ints, keys_a: Ints, keys_b: Ints) -> tuple[Ints, Ints]:
+    """Calls of callbacks whose order says nothing: by key and all that they took and made."""
+    codes: dict[Any, int] = {}
+    sides = []
+    for run, rows, keys in ((a, rows_a, keys_a), (b, rows_b, keys_b)):
+        contents = [
+            (key, _taken(run, call), _made(run, call)) for key, call in zip(keys.tolist(), rows.tolist(), strict=True)
+        ]
+        numbers = np.asarray([codes.setdefault(content, len(codes)) for content in contents], np.int64)
+        sides.append((numbers, ranks(numbers)))
+    return _common(_packed(*sides))
+
+
+def _packed(*sides: Sequence[Ints]) -> list[Ints]:
+    """One number for each row of columns, equal for equal rows of the sides."""
+    columns = list(zip(*sides, strict=True))
+    packed = [np.zeros(len(side[0]), np.int64) for side in sides]
+    for column in columns:
+        width = 1 + max((int(part.max()) for part in column if len(part)), default=0)
+        if max((int(p.max()) for p in packed if len(p)), default=0) >= 2**62 // width:
+            _, inverse = np.unique(np.concatenate(packed), return_inverse=True)
+            packed = np.split(inverse.reshape(-1).astype(np.int64), np.cumsum([len(p) for p in packed])[:-1])
+        packed = [p * width + part for p, part in zip(packed, column, strict=True)]
+    return packed
+
+
+def _common(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Where the numbers that both have are; each side has a number once."""
+    one, two = keys
+    if np.array_equal(one, two):
+        return np.arange(len(one)), np.arange(len(two))
+    _, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
+    order = np.argsort(at_one, kind="stable")
+    return at_one[order], at_two[order]
+
+
+def _pair_nested(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: Ints) -> None:
+    """Calls inside calls (Python callbacks): by their paired parents, key and occurrence."""
+    parents_a, parents_b = np.asarray(a.parent_row, np.int64), np.asarray(b.parent_row, np.int64)
+    rows_a, rows_b = np.flatnonzero((parents_a >= 0) & (keys_a >= 0)), np.flatnonzero((parents_b >= 0) & (keys_b >= 0))
+    while len(rows_a) and len(rows_b):
+        ready_a, ready_b = to_b[parents_a[rows_a]] >= 0, to_a[parents_b[rows_b]] >= 0
+        now_a, now_b = rows_a[ready_a], rows_b[ready_b]
+        if not len(now_a) or not len(now_b):
+            return
+        group_a, group_b = _packed((parents_a[now_a], keys_a[now_a]), (to_a[parents_b[now_b]], keys_b[now_b]))
+        rank_a, rank_b = _order_in_groups(a, b, now_a, now_b, group_a, group_b)
+        pairs = _common(_packed((group_a, rank_a), (group_b, rank_b)))
+        if not len(pairs[0]):
+            return
+        to_b[now_a[pairs[0]]], to_a[now_b[pairs[1]]] = now_b[pairs[1]], now_a[pairs[0]]
+        rows_a, rows_b = rows_a[~ready_a], rows_b[~ready_b]
+
+
+def _order_in_groups(a: Run, b: Run, rows_a: Ints, rows_b: Ints, groups_a: Ints, groups_b: Ints) -> tuple[Ints, Ints]:
+    """Ranks within groups, such that calls of TensorFlow's own threads get equal ranks where they took and made the
+    same, else where they took the same, else in order."""
+    ranks_a, ranks_b = ranks(groups_a), ranks(groups_b)
+    loose = a.trace.calls["thread"][rows_a] == CALLBACK_THREAD
+    for group in np.unique(groups_a[(ranks_a > 0) & loose]).tolist():
+        places_a, places_b = np.flatnonzero(groups_a == group), np.flatnonzero(groups_b == group)
+        rest_a, rest_b = list(range(len(places_a))), list(range(len(places_b)))
+        calls_a, calls_b = rows_a[places_a].tolist(), rows_b[places_b].tolist()
+        rank = 0
+        for content in (_taken_and_made, _taken):
+            waiting: dict[Any, list[int]] = {}
+            for j in reversed(rest_b):
+                waiting.setdefault(content(b, calls_b[j]), []).append(j)
+            left: list[int] = []
+            for i in rest_a:
+                what = content(a, calls_a[i])
+                if what and waiting.get(what):
+                    ranks_a[places_a[i]] = ranks_b[places_b[waiting[what].pop()]] = rank
+                    rank += 1
+                else:
+                    left.append(i)
+            rest_a, rest_b = left, sorted(j for js in waiting.values() for j in js)
+        ranks_a[places_a[rest_a]] = rank + np.arange(len(rest_a))
+        ranks_b[places_b[rest_b]] = rank + np.arange(len(rest_b))
+    return ranks_a, ranks_b
+
+
+def _taken(run: Run, call: int) -> tuple[int, ...]:
+    """The digests of the host values that a call took."""
+    digests = []
+    for argument in sorted(run.flow(call).graph.args):
+        ref = run.argument(call, argument)
+        terminal = run.terminal(ref) if ref is not None else None
+        if terminal is not None and terminal.kind == Kind.EVENT and run.host_value(terminal.row):
+            digests.append(run.event_digest[terminal.row])
+    return tuple(digests)
+
+
+def _made(run: Run, call: int) -> tuple[int, ...]:
+    """The digests of what a call made, and of its arguments."""
+    span = run.trace.events_of(int(run.trace.calls["id"][call]))
+    return tuple(run.event_digest[span])
+
+
+def _taken_and_made(run: Run, call: int) -> tuple[int, ...]:
+    return *_taken(run, call), *_made(run, call)
+
+
+def _pair_entries(found: Alignment) -> None:
+    """What was there before recording is what its name says."""
+    sides = []
+    for run in (found.a, found.b):
+        kinds = {graph: run.trace.graphs[graph] for graph in set(run.graph_of)}
+        entries = [call for call, graph in enumerate(run.graph_of) if kinds[graph].kind == GraphKind.ENTRY]
+        seen: Counter[str] = Counter()
+        named = {}
+        for call in entries:
+            name = kinds[run.graph_of[call]].name
+            named[name, seen[name]] = call
+            seen[name] += 1
+        sides.append(named)
+    for key in sides[0].keys() & sides[1].keys():
+        found.call_to_b[sides[0][key]], found.call_to_a[sides[1][key]] = sides[1][key], sides[0][key]
+
+
+def _pair_host_values(found: Alignment) -> None:
+    """A value of Python's is paired through the first op that takes it."""
+    takers = {taken: source for source, taken in found.b.first_takers.items()}
+    for source, (call, argument) in found.a.first_takers.items():
+        other = found.call_to_b[call]
+        if other < 0:
+            continue
+        graphs = found.a.graph_of[call], found.b.graph_of[other]
+        if not found.nodes(*graphs).same:
+            node = found.a.trace.graphs[graphs[0]].args.get(argument, -1)
+            partner = found.nodes(*graphs).to_b[node] if node >= 0 else -1
+            argument = found.b.trace.graphs[graphs[1]].nodes[partner].index if partner >= 0 else -1
+        there = takers.get((other, argument))
+        if there is not None:
+            found.call_to_b[source], found.call_to_a[there] = there, source
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Arguments of functions that are not the same
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _pair_arguments(found: Alignment, a: Graph, b: Graph) -> list[tuple[int, int]]:
+    """Arguments of graphs that are not the same: resources by what they are, values by their bits, the rest by number.
+
+    Whatever a function captures may be captured in another order.
+    """
+    calls = found.first_pair.get((a.id, b.id))
+    pairs: list[tuple[int, int]] = []
+    rest_a, rest_b = dict(a.args), dict(b.args)
+    if calls is not None:
+        keys_a, keys_b = _argument_keys(found, 0, calls[0], a), _argument_keys(found, 1, calls[1], b)
+        for numbers in [n for n, key in keys_a.items() if keys_b.get(n) == key], list(keys_a):
+            for number in numbers:
+                other = number if keys_b.get(number) == keys_a[number] else None
+                if other is None or other not in rest_b:
+                    other = next((n for n, key in keys_b.items() if key == keys_a[number] and n in rest_b), None)
+                if number in rest_a and other is not None and other in rest_b:
+                    pairs.append((rest_a.pop(number), rest_b.pop(other)))
+    pairs += [(rest_a[number], rest_b[number]) for number in rest_a.keys() & rest_b.keys()]
+    return pairs
+
+
+def _argument_keys(found: Alignment, side: int, call: int, graph: Graph) -> dict[int, Any]:
+    """What each argument of a call is: the call in B that made a resource, or a value's bits."""
+    run = found.b if side else found.a
+    sites = run.flow_of_graph(graph.id).sites
+    keys: dict[int, Any] = {}
+    for number, node in graph.args.items():
+        site = sites.get((node, 0, SiteKind.ARG), -1)
+        row = run.row(call, site, 0) if site >= 0 else -1
+        source, result = run.links.get((call, number), (-2, 0))
+        if row >= 0:
+            keys[number] = "bits", run.event_digest[row]
+        elif site < 0 and source >= 0:
+            maker = source if side else found.call_to_b[source]
+            if maker >= 0:
+                keys[number] = maker, result
+    return keys
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _pair_events(found: Alignment) -> None:
+    """Pairs the events of paired calls and says which differ; for equal graphs this is array work only."""
+    a, b = found.a.trace, found.b.trace
+    call_a, call_b = np.asarray(found.a.event_call, np.int64), np.asarray(found.b.event_call, np.int64)
+    to_a = np.asarray(found.call_to_a, np.int64)
+    home_b = np.where(call_b >= 0, to_a[call_b], -1) if len(to_a) else np.full(len(call_b), -1)
+    site_b = _sites_as_in_a(found, home_b, call_b)
+    rows_a = np.flatnonzero(call_a >= 0)
+    rows_b = np.flatnonzero((home_b >= 0) & (site_b >= 0))
+    paths = _renumbered(a.iteration, b.iteration, a.events["path"], b.events["path"])
+    columns_a = [call_a[rows_a], a.events["site"][rows_a].astype(np.int64), paths[0][rows_a]]
+    columns_b = [home_b[rows_b], site_b[rows_b], paths[1][rows_b]]
+    keys_a, keys_b = _packed(columns_a, columns_b)
+    if len(np.unique(keys_a)) < len(keys_a) or len(np.unique(keys_b)) < len(keys_b):
+        keys_a, keys_b = _packed((keys_a, ranks(keys_a)), (keys_b, ranks(keys_b)))
+    pairs = _common((keys_a, keys_b))
+    constants = _constant_pairs(found)
+    found.rows_a = np.concatenate((rows_a[pairs[0]], constants[0]))
+    found.rows_b = np.concatenate((rows_b[pairs[1]], constants[1]))
+    found.differs = _differing(found)
+
+
+def _differing(found: Alignment) -> npt.NDArray[np.bool_]:
+    a, b = found.a.trace, found.b.trace
+    one, two = a.events[found.rows_a], b.events[found.rows_b]
+    shapes = _renumbered(a.shape, b.shape, one["shape"], two["shape"])
+    known = (one["shape"] > 0) & (two["shape"] > 0)
+    differs = one["digest"] != two["digest"]
+    differs |= known & (shapes[0] != shapes[1])
+    differs |= a.sites["dtype"][one["site"]] != b.sites["dtype"][two["site"]]
+    return np.asarray(differs, np.bool_)
+
+
+def _renumbered(
+    meaning_a: Callable[[int], Any], meaning_b: Callable[[int], Any], ids_a: Any, ids_b: Any
+) -> tuple[Ints, Ints]:
+    """Ids of two runs as numbers that are equal where they mean the same."""
+    numbers: dict[Any, int] = {}
+    sides = []
+    for meaning, ids in ((meaning_a, ids_a), (meaning_b, ids_b)):
+        unique, inverse = np.unique(ids, return_inverse=True)
+        own = [numbers.setdefault(meaning(i), len(numbers)) for i in unique.tolist()]
+        sides.append(np.asarray(own, np.int64)[inverse.reshape(-1)] if len(own) else np.zeros(0, np.int64))
+    return sides[0], sides[1]
+
+
+def _sites_as_in_a(found: Alignment, home_b: Ints, call_b: Ints) -> Ints:
+    """For each event of B the site in A that is the same place of the same op; -1 if there is none."""
+    graphs_a, graphs_b = np.asarray(found.a.graph_of, np.int64), np.asarray(found.b.graph_of, np.int64)
+    result = np.full(len(call_b), -1, np.int64)
+    rows = np.flatnonzero(home_b >= 0)
+    if not len(rows):
+        return result
+    width = len(found.b.trace.sites)
+    pairs = graphs_a[home_b[rows]] * (len(found.b.trace.graphs) + 1) + graphs_b[call_b[rows]]
+    unique, inverse = np.unique(pairs, return_inverse=True)
+    tables = []
+    for number, item in enumerate(unique.tolist()):
+        own, other = _paired_sites(found, *divmod(item, len(found.b.trace.graphs) + 1))
+        tables.append((number * width + other, own))
+    keys = np.concatenate([table[0] for table in tables])
+    values = np.concatenate([table[1] for table in tables])
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    wanted = inverse.reshape(-1) * width + found.b.trace.events["site"][rows]
+    if len(keys):
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        result[rows] = np.where(keys[at] == wanted, values[at], -1)
+    return result
+
+
+def _paired_sites(found: Alignment, graph_a: int, graph_b: int) -> tuple[Ints, Ints]:
+    a, b = found.a.trace, found.b.trace
+    own, other = a.sites_of(graph_a).astype(np.int64), b.sites_of(graph_b).astype(np.int64)
+    columns = ["node", "slot", "kind"]
+    if len(own) == len(other) and np.array_equal(a.sites[own][columns], b.sites[other][columns]):
+        pairs = found._nodes.get((graph_a, graph_b))
+        if (pairs is not None and pairs.same) or a.graphs[graph_a].structure == b.graphs[graph_b].structure:
+            return own, other
+    nodes = found.nodes(graph_a, graph_b)
+    rows_b = b.sites[other][columns].tolist()
+    places = {(node, slot, kind): site for site, (node, slot, kind) in zip(other.tolist(), rows_b, strict=True)}
+    pairs_found = []
+    for site, (node, slot, kind) in zip(own.tolist(), a.sites[own][columns].tolist(), strict=True):
+        two = places.get((nodes.to_b[node], slot, kind))
+        if two is not None:
+            pairs_found.append((site, two))
+    table = np.asarray(pairs_found, np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def _constant_pairs(found: Alignment) -> tuple[Ints, Ints]:
+    rows_a, rows_b = [], []
+    seen: set[tuple[int, int]] = set()
+    if not np.any(found.a.trace.events["call"] == np.uint64(NO_CALL)):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for graph_a, graph_b in found.first_pair:
+        of_a, of_b = found.a.trace.constants(graph_a), found.b.trace.constants(graph_b)
+        if not of_a or not of_b:
+            continue
+        nodes = found.nodes(graph_a, graph_b)
+        for node, row in of_a.items():
+            other = of_b.get(nodes.to_b[node])
+            if other is not None and (row, other) not in seen:
+                seen.add((row, other))
+                rows_a.append(row)
+                rows_b.append(other)
+    return np.asarray(rows_a, np.int64), np.asarray(rows_b, np.int64)

@@ -1,0 +1,507 @@
+"""Which differences are culprits: events whose inputs are bit-equal in both runs and whose bits differ.
+
+Judges and ranks; what is shown of a culprit is made by `comparison`.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tfbisect.alignment import Alignment
+from tfbisect.effects import Effects
+from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
+from tfbisect.flow import CALLS, OVERWRITES, VARIANT, Flow, Way
+from tfbisect.model import GraphKind, NodeFlag, SiteKind
+from tfbisect.provenance import Handle, Kind, Ref, Run, Write
+
+MANY = 2000  # unpaired results that are looked at
+_COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
+_HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
+
+
+class What(enum.Enum):
+    """What a differing event is."""
+
+    RECEIVER = enum.auto()
+    CULPRIT = enum.auto()
+    UNDECIDED = enum.auto()
+    QUIET = enum.auto()  # differs in nothing that matters: the derived digest of a list or dataset
+
+
+class Judgement(NamedTuple):
+    """What a differing event is, and what it comes from."""
+
+    what: What
+    edges: tuple[int, ...] = ()
+    finding: Finding | None = None
+    entry: bool = False  # takes a variable that nothing recorded wrote before
+    reason: str = ""  # undecided: why
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A culprit. `number`: the differing event, or -1 where one run only has the op; then the event of `side`."""
+
+    number: int
+    side: int
+    row: int
+    finding: Finding | None
+    entry: bool
+    contained: bool
+    tier: int  # 0 reaches a result, 1 reaches a value that Python may have used, 2 dies out
+    place: tuple[Any, ...]  # order of execution
+    repeats: int = 1  # of the same op, at other times, as culprit
+
+
+@dataclass
+class Findings:
+    """What the bisection of two runs found."""
+
+    suspects: list[Suspect]
+    judgements: list[Judgement]
+    equality: Equality
+    effects: Effects
+    file_names: set[int]
+    undecided: list[int]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def differing(self) -> int:
+        """Differing events that count."""
+        quiet = sum(judged.what == What.QUIET for judged in self.judgements)
+        return len(self.judgements) - quiet - len(self.file_names)
+
+
+def bisect(alignment: Alignment) -> Findings:
+    """Judge every difference of two aligned runs and rank the culprits."""
+    return _Bisection(alignment).findings()
+
+
+class _Bisection:
+    def __init__(self, alignment: Alignment) -> None:
+        self.alignment = alignment
+        self.a, self.b = alignment.a, alignment.b
+        self.equality = Equality(alignment)
+        self.pairs = self.equality.pairs
+        self.judged: list[Judgement] = []
+        self._firsts: list[int] | None = None
+        self._alike_graphs: dict[tuple[int, int], bool] = {}
+
+    def findings(self) -> Findings:
+        for number in range(len(self.pairs)):
+            self.judged.append(self._judge(number))
+        effects = Effects(self.equality, [judged.edges for judged in self.judged])
+        names = effects.file_names
+        self._settle_host_values(names)
+        effects = Effects(self.equality, [judged.edges for judged in self.judged])
+        suspects = self._suspects(effects, names)
+        suspects += self._structure_at_results(effects, suspects)
+        undecided = [n for n, judged in enumerate(self.judged) if judged.what == What.UNDECIDED and n not in names]
+        return Findings(_ranked(suspects, self._kin), self.judged, self.equality, effects, names, undecided)
+
+    # -- one difference ----------------------------------------------------------------------------------------------
+
+    def _judge(self, number: int) -> Judgement:
+        row, other = self.pairs[number]
+        kind, dtype = self.a.site_rows[self.a.event_site[row]][3:5]
+        if self._host(row, other):
+            return Judgement(What.CULPRIT)
+        if kind == SiteKind.ARG:
+            return self._verdict(self._argument(row, other))
+        outcome = self._inputs(row, other)
+        if dtype == VARIANT and outcome.status != Status.DIFFERS:
+            return Judgement(What.QUIET)
+        if outcome.status < Status.UNKNOWN and self._changed(row, other):
+            return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
+        return self._verdict(outcome)
+
+    def _verdict(self, outcome: Outcome) -> Judgement:
+        if outcome.edges:
+            return Judgement(What.RECEIVER, outcome.edges, outcome.finding)
+        if outcome.finding is not None:
+            return Judgement(What.CULPRIT, finding=outcome.finding)
+        if outcome.status == Status.UNKNOWN:
+            return Judgement(What.UNDECIDED, reason="an input of it was not recorded")
+        return Judgement(What.CULPRIT, entry=outcome.status == Status.ENTRY)
+
+    def _argument(self, row: int, other: int) -> Outcome:
+        """An argument of a call is what the caller made; equal there and different here cannot be."""
+        refs = [run.argument(run.event_call[at], run.node(at).index) for run, at in ((self.a, row), (self.b, other))]
+        one, two = refs
+        if one is None and two is not None and self.a.host_value(row):
+            outcome = self.equality.instead_of_host_value(1, two)
+        elif two is None and one is not None and self.b.host_value(other):
+            outcome = self.equality.instead_of_host_value(0, one)
+        elif one is None or two is None:
+            return UNKNOWN
+        else:
+            outcome = self.equality.compare(one, two)
+        return outcome if outcome.status == Status.DIFFERS else UNKNOWN
+
+    def _inputs(self, row: int, other: int) -> Outcome:
+        """How the inputs of a differing event compare."""
+        a, b = self.a, self.b
+        graph_a, node_a, _slot, kind, _dtype = a.site_rows[a.event_site[row]]
+        graph_b, node_b = b.site_rows[b.event_site[other]][:2]
+        flow_a, flow_b = a.flow_of_graph(graph_a), b.flow_of_graph(graph_b)
+        call_a, call_b, path = a.event_call[row], b.event_call[other], a.event_path[row]
+        ways = flow_a.ways(node_a)
+        if len(ways) != len(flow_b.data_inputs(node_b)):
+            return Outcome(Status.DIFFERS, (), Finding("attrs", 0, row))
+        edges: list[int] = []
+        slow: list[Outcome] = []
+        same = self._alike(graph_a, graph_b)
+        partners, numbers = self.alignment.event_to_b, self.equality.number_of
+        for place, (way, value) in enumerate(ways):
+            at = -1
+            # In functions of equal structure the partner of an input's event is the event of the partner's input.
+            if not same or way == Way.WALK:
+                pass
+            elif way == Way.HERE:
+                at = a.row(call_a, value, path)
+            elif way == Way.ENTRY:
+                at = a.row(call_a, value, 0)
+            elif way == Way.CONSTANT:
+                at = a.constant(value)
+            else:
+                at = self._made_alike(call_a, call_b, value)
+            if at >= 0 and partners[at] >= 0:
+                number = numbers.get(at)
+                if number is not None:
+                    edges.append(number)
+            else:
+                slow.append(self._input(row, other, flow_a, flow_b, place))
+        flags = flow_a.flags[node_a]
+        if flags & _HOST or flow_a.nodes[node_a].op in CALLS:
+            slow += self._callbacks(call_a)
+        if flow_a.nodes[node_a].op in _COLLECTIVES or flow_a.nodes[node_a].op.startswith("Collective"):
+            slow += self._other_members(row, other)
+        if not slow:
+            return Outcome(Status.DIFFERS, tuple(edges)) if edges else EQUAL
+        return combined([Outcome(Status.DIFFERS, tuple(edges)), *slow] if edges else slow)
+
+    def _input(self, row: int, other: int, flow_a: Flow, flow_b: Flow, place: int) -> Outcome:
+        """How one input of a differing event compares."""
+        a, b = self.a, self.b
+        node_a, kind = a.site_rows[a.event_site[row]][1::2]
+        node_b = b.site_rows[b.event_site[other]][1]
+        call_a, call_b = a.event_call[row], b.event_call[other]
+        path_a, path_b = a.event_path[row], b.event_path[other]
+        ref_a = a.input_ref(call_a, flow_a, node_a, flow_a.data_inputs(node_a)[place], path_a)
+        ref_b = b.input_ref(call_b, flow_b, node_b, flow_b.data_inputs(node_b)[place], path_b)
+        one, two = a.terminal(ref_a), b.terminal(ref_b)
+        if one.kind != Kind.HANDLE or two.kind != Kind.HANDLE:
+            return self.equality.compare(ref_a, ref_b)
+        node = flow_a.nodes[node_a]
+        overwrites = kind == SiteKind.WRITE and node.op in OVERWRITES
+        if overwrites or not (a.reads_state(node) or flow_a.flags[node_a] & _WRITER):
+            return EQUAL
+        return self._behind(
+            Ref(call_a, node_a, 0, path_a), a.handle(one), Ref(call_b, node_b, 0, path_b), b.handle(two)
+        )
+
+    def _alike(self, graph_a: int, graph_b: int) -> bool:
+        """Whether two graphs have equal structure, and constants with one partner each."""
+        key = graph_a, graph_b
+        alike = self._alike_graphs.get(key)
+        if alike is None:
+            one, two = self.a.trace.graphs[graph_a].structure, self.b.trace.graphs[graph_b].structure
+            alike = self._alike_graphs[key] = one == two and not self._shared_constants(graph_a)
+        return alike
+
+    def _made_alike(self, call_a: int, call_b: int, argument: int) -> int:
+        """The event in A of an argument that partners made in the same way; else -1."""
+        source, result = self.a.links.get((call_a, argument), (-2, 0))
+        if source < 0 or self.b.links.get((call_b, argument)) != (self.alignment.call_to_b[source], result):
+            return -1
+        partner = self.alignment.call_to_b[source]
+        alike = self._alike(self.a.graph_of[source], self.b.graph_of[partner])
+        return self.a.made(source, result) if alike else -1
+
+    def _shared_constants(self, graph: int) -> bool:
+        """Whether a function of A ran in the place of several of B's: its constants have several partners."""
+        return graph in self._shared
+
+    @cached_property
+    def _shared(self) -> set[int]:
+        graphs = [graph for graph, _ in self.alignment.first_pair]
+        return {graph for graph in set(graphs) if graphs.count(graph) > 1} if len(set(graphs)) < len(graphs) else set()
+
+    def _behind(self, ref_a: Ref, handle_a: Any, ref_b: Ref, handle_b: Any) -> Outcome:
+        """How what is behind a handle compares: a variable's bytes, or what an iterator or table was filled with."""
+        a, b = self.a, self.b
+        if handle_a in a.writes or handle_b in b.writes or not (handle_a in a.feeders or handle_b in b.feeders):
+            return self._state(ref_a, handle_a, ref_b, handle_b)
+        fed_a = [place for place in a.feeders.get(handle_a, ()) if place[0] <= ref_a.call]
+        fed_b = [place for place in b.feeders.get(handle_b, ()) if place[0] <= ref_b.call]
+        outcomes = []
+        for (call_a, node_a, _), (call_b, node_b, _) in zip(fed_a, fed_b, strict=False):
+            flow_a, flow_b = a.flow(call_a), b.flow(call_b)
+            for edge_a, edge_b in zip(flow_a.data_inputs(node_a), flow_b.data_inputs(node_b), strict=False):
+                one = a.input_ref(call_a, flow_a, node_a, edge_a, 0)
+                two = b.input_ref(call_b, flow_b, node_b, edge_b, 0)
+                if a.terminal(one).kind != Kind.HANDLE:
+                    outcomes.append(self.equality.compare(one, two))
+        # An iterator counts as having no inputs: what is not known of its dataset does not matter.
+        known = combined(outcome for outcome in outcomes if outcome.status == Status.DIFFERS)
+        if known.status == Status.DIFFERS or self.equality.same_handle(handle_a, handle_b):
+            return known
+        return UNKNOWN
+
+    def _state(self, ref_a: Ref, handle_a: Any, ref_b: Ref, handle_b: Any) -> Outcome:
+        if handle_a not in self.a.writes and handle_b not in self.b.writes:
+            node = self.a.flow(ref_a.call).nodes[ref_a.node]
+            if not self.equality.same_handle(handle_a, handle_b):
+                return UNKNOWN
+            variable = node.op in ("ReadVariableOp", "_ReadVariablesOp") or bool(node.flags & NodeFlag.WRITER)
+            return Outcome(Status.ENTRY) if variable else EQUAL
+        return self.equality.state(ref_a, handle_a, ref_b, handle_b)
+
+    def _callbacks(self, call: int) -> Iterator[Outcome]:
+        """What ran inside a Python callback is upstream of it."""
+        inner = self._inner.get(call)
+        if inner:
+            yield Outcome(Status.DIFFERS, tuple(inner))
+
+    def _other_members(self, row: int, other: int) -> Iterator[Outcome]:
+        """What the other replicas put into a collective op is an input of each of its members."""
+        a, b = self.a, self.b
+        call_a, call_b = a.event_call[row], b.event_call[other]
+        flow, number, _slot, _kind = a.node_of(row)
+        flow_b, number_b, _slot_b, _kind_b = b.node_of(other)
+        mine = a.members(call_a, flow, number, a.event_path[row])
+        theirs = b.members(call_b, flow_b, number_b, b.event_path[other])
+        if len(mine) != len(theirs) or a.group_size(call_a, flow, number, a.event_path[row]) > len(mine):
+            yield UNKNOWN  # members in other processes
+        for one, two in zip(mine, theirs, strict=False):
+            yield self.equality.compare(one, two)
+
+    @cached_property
+    def _inner(self) -> dict[int, list[int]]:
+        """{call: the differences in calls that ran inside it}"""
+        found: dict[int, list[int]] = {}
+        for number, (row, _) in enumerate(self.pairs):
+            call = self.a.event_call[row]
+            if call >= 0 and self.a.parent_row[call] >= 0 and self._computed(row):
+                found.setdefault(self.a.parent_row[call], []).append(number)
+        return found
+
+    def _computed(self, row: int) -> bool:
+        """Whether an op computed an event's value: Python could have fetched it."""
+        return self.a.is_computed[self.a.event_site[row]]
+
+    def _changed(self, row: int, other: int) -> bool:
+        one, two = self.a.node(row), self.b.node(other)
+        return one.attrs != two.attrs or one.op != two.op
+
+    # -- what Python had a hand in -----------------------------------------------------------------------------------
+
+    def _settle_host_values(self, names: set[int]) -> None:
+        """A value of Python's that differs is a culprit only if nothing that an op computed differed before it."""
+        first = self._first_computed(names)
+        if not any(self._asked(self.pairs[n][0]) > first for n in self._handed_in(names)):
+            return
+        known: dict[tuple[int, int], int] = {}
+        wired: dict[tuple[int, int], int] = {}
+        for number, (row, other) in enumerate(self.pairs):
+            judged, finding = self.judged[number], self.judged[number].finding
+            constant = self.a.site_rows[self.a.event_site[row]][3] == SiteKind.CONST
+            if judged.what == What.CULPRIT and number not in names:
+                late = first < self._asked(row)
+                if finding is not None and finding.what == "host":
+                    # The same value, taken once more, is the same culprit.
+                    late = wired.setdefault((finding.row, finding.other), number) == number and late
+                elif finding is None and self._host(row, other):
+                    digests = self.a.event_digest[row], self.b.event_digest[other]
+                    if late and not constant and digests in known:  # bit for bit what differed before
+                        self.judged[number] = Judgement(What.RECEIVER, (known[digests],))
+                        continue
+                else:
+                    late = False
+                if late:
+                    reason = "Python may have made it from an earlier difference"
+                    self.judged[number] = Judgement(What.UNDECIDED, reason=reason)
+            if not constant and self.a.scheme(row) == self.a.schemes["host"]:
+                known.setdefault((self.a.event_digest[row], self.b.event_digest[other]), number)
+
+    def _handed_in(self, names: set[int]) -> list[int]:
+        """The culprits so far that are values of Python's, or ops that took another one."""
+        return [
+            number
+            for number, judged in enumerate(self.judged)
+            if judged.what == What.CULPRIT and number not in names
+            and (judged.finding.what == "host" if judged.finding is not None else self._host(*self.pairs[number]))
+        ]  # fmt: skip
+
+    def _host(self, row: int, other: int) -> bool:
+        constant = self.a.site_rows[self.a.event_site[row]][3] == SiteKind.CONST
+        return constant or (self.a.host_value(row) and self.b.host_value(other))
+
+    def _asked(self, row: int) -> int:
+        """The call for which Python had made a value at the latest."""
+        call = self.a.event_call[row]
+        return call if call >= 0 else self._first_call(0, self.a.node_of(row)[0].graph.id)
+
+    def _first_call(self, side: int, graph: int) -> int:
+        return self._first_calls[side].get(graph, 0)
+
+    @cached_property
+    def _first_calls(self) -> tuple[dict[int, int], dict[int, int]]:
+        found: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        for side, run in enumerate((self.a, self.b)):
+            for call, graph in enumerate(run.graph_of):
+                found[side].setdefault(graph, call)
+        return found
+
+    def _first_computed(self, leave_out: set[int], only: set[int] | None = None, side: int = 0) -> int:
+        """The first call with a difference in what an op computed; beyond all calls if there is none."""
+        first = len((self.a, self.b)[side].graph_of)
+        calls, sites, computed = (self.a, self.b)[side].event_call, self.a.event_site, self.a.is_computed
+        for number in range(len(self.pairs)) if only is None else only:
+            if number >= len(self.pairs) or number in leave_out:
+                continue
+            pair = self.pairs[number]
+            call = calls[pair[side]]
+            if call < first and computed[sites[pair[0]]] and self.judged[number].what != What.QUIET:
+                first = call
+        return first
+
+    # -- culprits ----------------------------------------------------------------------------------------------------
+
+    def _suspects(self, effects: Effects, names: set[int]) -> list[Suspect]:
+        found = []
+        for number, judged in enumerate(self.judged):
+            if number in names or (judged.what != What.CULPRIT and judged.finding is None):
+                continue
+            finding = judged.finding
+            if finding is None or finding.what == "host":
+                found.append(self._suspect(number, judged, effects))
+            elif self._by_python(number, finding, self._live_firsts(effects, names)):
+                if judged.what == What.CULPRIT:
+                    reason = "an earlier difference may have led Python to run other ops"
+                    self.judged[number] = judged._replace(what=What.UNDECIDED, finding=None, reason=reason)
+            else:
+                found.append(self._suspect(number, judged, effects))
+        return found
+
+    def _live_firsts(self, effects: Effects, names: set[int]) -> Sequence[int]:
+        """The first calls of A and B in which something differed that an op computed and that did not die out."""
+        if self._firsts is None:
+            live = effects.to_results | effects.to_outputs
+            self._firsts = [self._first_computed(names, live, side) for side in (0, 1)]
+        return self._firsts
+
+    def _by_python(self, number: int, finding: Finding, firsts: Sequence[int]) -> bool:
+        """Whether other ops ran because Python decided so after an earlier difference."""
+        row = self.pairs[number][0]
+        if finding.what == "order":
+            return False
+        if finding.what == "state":
+            return any(
+                write is not None and (self.alignment.call_to_a if side else self.alignment.call_to_b)[write.call] < 0
+                and firsts[side] < write.call
+                for side, write in enumerate(finding.writers)
+            )  # fmt: skip
+        side, at = (finding.side, finding.row) if finding.what == "extra" else (0, row)
+        run = (self.a, self.b)[side]
+        call, flow = run.event_call[at], run.node_of(at)[0]
+        if call < 0 or flow.graph.kind in (GraphKind.TWIN, GraphKind.SOURCE):
+            paired = call < 0 or (self.alignment.call_to_a if side else self.alignment.call_to_b)[call] >= 0
+            call = self._first_call(side, flow.graph.id) if paired else call
+        return firsts[side] < call
+
+    def _suspect(self, number: int, judged: Judgement, effects: Effects) -> Suspect:
+        finding, row = judged.finding, self.pairs[number][0]
+        side, shown = 0, number
+        if finding is not None and finding.what == "extra":
+            side, row, shown = finding.side, finding.row, -1
+        tier = 0 if number in effects.to_results else 1 if number in effects.to_outputs else 2
+        # An op of one run only stands before what took its value.
+        place = (
+            min(self._place(0, self.pairs[number][0]), self._place(side, row))
+            if side == 0
+            else self._place(0, self.pairs[number][0])
+        )
+        return Suspect(shown, side, row, finding, judged.entry, tier == 2, tier, place)
+
+    def _place(self, side: int, row: int) -> tuple[Any, ...]:
+        """The order of execution: by call, and within it by the graph's order, loop by loop."""
+        run = (self.a, self.b)[side]
+        flow, node, slot, kind = run.node_of(row)
+        call = run.event_call[row]
+        if call < 0:
+            call = self._first_call(side, flow.graph.id)
+        parts: list[int] = []
+        frame = flow.nodes[node].frame
+        for depth, iteration in enumerate(run.path(run.event_path[row])):
+            parts += [flow.frame_starts.get(frame[: depth + 1], 0), iteration]
+        return call, (*parts, flow.position[node]), kind == SiteKind.WRITE, slot
+
+    def _kin(self, suspect: Suspect) -> Any:
+        """What culprits have in common that are one op at different times, or one change of a function."""
+        run = (self.a, self.b)[suspect.side]
+        flow, number, _slot, _kind = run.node_of(suspect.row)
+        if flow.graph.kind == GraphKind.EAGER:
+            stack = int(run.trace.calls["stack"][run.event_call[suspect.row]])
+            return suspect.side, flow.graph.name, stack
+        if suspect.finding is not None and suspect.finding.what in ("edge", "attrs", "extra"):
+            return "structure", flow.graph.name
+        return suspect.side, flow.graph.name, flow.nodes[number].name
+
+    # -- functions of other structure --------------------------------------------------------------------------------
+
+    def _structure_at_results(self, effects: Effects, known: Sequence[Suspect]) -> list[Suspect]:
+        """Where one run executed other ops and no paired event differs: looks at what functions gave and wrote."""
+        if any(suspect.tier == 0 for suspect in known):
+            return []
+        firsts = self._live_firsts(effects, effects.file_names)
+        found: list[Suspect] = []
+        for call, other in enumerate(self.alignment.call_to_b):
+            graphs = (self.a.graph_of[call], self.b.graph_of[other]) if other >= 0 else (0, 0)
+            if other < 0 or self.alignment.nodes(*graphs).same:
+                continue
+            for outcome in self._results(call, other):
+                finding = outcome.finding
+                if finding is None or finding.what != "extra" or outcome.edges:
+                    continue
+                run = (self.a, self.b)[finding.side]
+                if firsts[finding.side] < self._first_call(finding.side, run.node_of(finding.row)[0].graph.id):
+                    continue
+                place = (call, *self._place(finding.side, finding.row)[1:])
+                found.append(Suspect(-1, finding.side, finding.row, finding, False, False, 0, place))
+            if found or call > MANY:
+                break
+        return found
+
+    def _results(self, call: int, other: int) -> Iterator[Outcome]:
+        a, b = self.a, self.b
+        for result in a.flow(call).graph.results:
+            one, two = a.result(call, result), b.result(other, result)
+            if one is not None and two is not None:
+                yield self.equality.compare(one, two)
+        mine, theirs = _by_handle(a, call), _by_handle(b, other)
+        for handle, writes in mine.items():
+            for partner, others in theirs.items():
+                if self.equality.same_handle(handle, partner):
+                    yield self.equality.events(a.latest(writes).row, b.latest(others).row)
+
+
+def _by_handle(run: Run, call: int) -> dict[Handle, list[Write]]:
+    found: dict[Handle, list[Write]] = {}
+    for handle, write in run.writes_in.get(call, ()):
+        found.setdefault(handle, []).append(write)
+    return found
+
+
+def _ranked(suspects: list[Suspect], key: Callable[[Suspect], Any]) -> list[Suspect]:
+    """By how far they reach, then by order of execution; the first of each op stands for all its repeats."""
+    firsts: dict[Any, Suspect] = {}
+    repeats: Counter[Any] = Counter()
+    for suspect in sorted(suspects, key=lambda suspect: (suspect.tier, suspect.place)):
+        which = key(suspect)
+        firsts.setdefault(which, suspect)
+        repeats[which] += 1
+    return [replace(suspect, repeats=repeats[which]) for which, suspect in firsts.items()]

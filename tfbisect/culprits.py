@@ -1,0 +1,283 @@
+"""What is told of a culprit: its op, line, moment, evidence, size, likely causes.
+
+Decides nothing: `bisector` named it.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from tfbisect import knowledge
+from tfbisect.bisector import Findings, Suspect
+from tfbisect.categories import Categories, of_finding
+from tfbisect.flow import PURE_READS, Flow
+from tfbisect.metrics import difference
+from tfbisect.model import (
+    Cause,
+    Counterpart,
+    Culprit,
+    Difference,
+    ForwardOp,
+    GraphKind,
+    InputState,
+    Node,
+    NodeFlag,
+    SiteKind,
+    Source,
+)
+from tfbisect.provenance import Kind, Run, Terminal, Write
+from tfbisect.steps import Steps
+from tfbisect.tables import dtype_name
+
+_REPLICA = re.compile(r"(?:^|/)replica_(\d+)(?:/|$)")
+DOWNSTREAM = 3  # culprits whose followers are all counted; of the others up to AT_LEAST
+AT_LEAST = 1000
+
+
+def shown(run: Run, row: int) -> tuple[str, str, Source | None]:
+    """(name, op type, line) that an event is shown with: an argument is shown as the first op that takes it."""
+    flow, index, _slot, kind = run.node_of(row)
+    call = run.event_call[row]
+    if kind == SiteKind.ARG:
+        todo, seen = [index], {index}
+        for at in todo:
+            for consumer in flow.consumers[at]:
+                op = flow.nodes[consumer]
+                if op.flags & NodeFlag.FORWARDER:
+                    todo += [consumer] if consumer not in seen else []
+                    seen.add(consumer)
+                elif op.op != "_Retval":
+                    return op.name, op.op, run.source_of(call, flow, consumer)
+    if call < 0:  # a constant
+        call = run.graph_of.index(flow.graph.id)
+    return flow.nodes[index].name, flow.nodes[index].op, run.source_of(call, flow, index)
+
+
+class Portraits:
+    """Makes `Culprit`s. environment: {RunInfo key: values in A and B} that differ; info: run A's, flattened."""
+
+    def __init__(self, findings: Findings, environment: Mapping[str, tuple[Any, Any]], info: Mapping[str, Any]) -> None:
+        self._findings, self._environment, self._info = findings, environment, info
+        self._equality = findings.equality
+        self._alignment = findings.equality.alignment
+        self._runs = (self._alignment.a, self._alignment.b)
+        self.steps = (Steps(self._runs[0]), Steps(self._runs[1]))
+        self._categories = Categories(findings.equality, findings.effects, environment)
+
+    def culprit(self, suspect: Suspect, rank: int) -> Culprit:
+        """All that is told of the culprit that comes `rank`-th."""
+        run, side = self._runs[suspect.side], suspect.side
+        flow, index, slot, kind = run.node_of(suspect.row)
+        node, call = flow.nodes[index], self._call(suspect)
+        name, op_type, source = shown(run, suspect.row)
+        category = self._category(suspect, node)
+        size = self._size(suspect)
+        inputs = self._inputs(suspect)
+        eager = flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY)
+        extra: dict[str, Any] = {"repeats": suspect.repeats} if suspect.repeats > 1 else {}
+        if kind == SiteKind.WRITE:
+            extra["writes"] = True
+        if suspect.number < 0:
+            extra["only_in"] = "b" if side else "a"
+        dtype = dtype_name(run.dtype(suspect.row))
+        return Culprit(
+            op_type=op_type,
+            name=name,
+            function="" if eager else flow.graph.name,
+            slot=slot,
+            thread=int(run.trace.calls["thread"][call]),
+            device=node.device,
+            replica=int(found[1]) if (found := _REPLICA.search(node.name)) else None,
+            call=self.steps[side].ordinal(call),
+            step=self.steps[side].step(call),
+            iteration=run.path(run.event_path[suspect.row]),
+            b=self._counterpart(suspect),
+            category=category,
+            contained=suspect.contained,
+            source=source,
+            forward_of=_forward(run, flow, node),
+            inputs=inputs,
+            difference=size,
+            causes=self._causes(node, op_type, category, dtype, inputs, size),
+            downstream=self._downstream(suspect, rank),
+            explanation=self._explanation(suspect, inputs, category),
+            last_common=self._last_common(suspect) if category == "structure" else None,
+            writers=self._writers(suspect),
+            extra=extra,
+        )
+
+    def _call(self, suspect: Suspect) -> int:
+        run = self._runs[suspect.side]
+        call = run.event_call[suspect.row]
+        return call if call >= 0 else self._first_calls[suspect.side][run.node_of(suspect.row)[0].graph.id]
+
+    @cached_property
+    def _first_calls(self) -> tuple[dict[int, int], dict[int, int]]:
+        found: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        for side, run in enumerate(self._runs):
+            for call, graph in enumerate(run.graph_of):
+                found[side].setdefault(graph, call)
+        return found
+
+    def _category(self, suspect: Suspect, node: Node) -> str:
+        finding = suspect.finding
+        if finding is None:
+            return self._categories.of_event(suspect.number, suspect.entry)
+        if finding.what == "host":
+            return self._categories.of_host_value(None, finding.row)
+        return of_finding(finding, node)
+
+    def _counterpart(self, suspect: Suspect) -> Counterpart | None:
+        if suspect.number < 0 and suspect.side == 0:
+            return None
+        run = self._runs[1]
+        row = suspect.row if suspect.number < 0 else self._equality.pairs[suspect.number][1]
+        flow, index, _slot, _kind = run.node_of(row)
+        call = run.event_call[row]
+        if call < 0:
+            call = self._first_calls[1][flow.graph.id]
+        iteration = run.path(run.event_path[row])
+        return Counterpart(flow.nodes[index].name, self.steps[1].step(call), self.steps[1].ordinal(call), iteration)
+
+    # -- evidence ----------------------------------------------------------------------------------------------------
+
+    def _inputs(self, suspect: Suspect) -> tuple[InputState, ...]:
+        if suspect.number < 0:
+            return ()
+        row, other = self._equality.pairs[suspect.number]
+        a, b = self._runs
+        flow, index, _slot, kind = a.node_of(row)
+        if kind in (SiteKind.ARG, SiteKind.CONST):
+            return ()
+        flow_b, index_b, _slot_b, _kind_b = b.node_of(other)
+        found = []
+        pairs = zip(flow.data_inputs(index), flow_b.data_inputs(index_b), strict=False)
+        for edge_a, edge_b in pairs:
+            ref_a = a.input_ref(a.event_call[row], flow, index, edge_a, a.event_path[row])
+            ref_b = b.input_ref(b.event_call[other], flow_b, index_b, edge_b, b.event_path[other])
+            terminal = a.terminal(ref_a)
+            equal = self._equality.compare(ref_a, ref_b).status < 2
+            node = a.flow(terminal.ref.call).nodes[terminal.ref.node]
+            found.append(InputState(_input_name(a, terminal, node), node.op, equal))
+        return tuple(found)
+
+    def _size(self, suspect: Suspect) -> Difference | None:
+        if suspect.number < 0:
+            return None
+        row, other = self._equality.pairs[suspect.number]
+        if suspect.finding is not None and suspect.finding.what == "host" and suspect.finding.other >= 0:
+            row, other = suspect.finding.row, suspect.finding.other
+        one, two = self._runs[0].trace.value(row), self._runs[1].trace.value(other)
+        return difference(one, two) if one is not None and two is not None else None
+
+    def _explanation(self, suspect: Suspect, inputs: tuple[InputState, ...], category: str) -> str:
+        finding = suspect.finding
+        if finding is not None and finding.what != "host":
+            return {
+                "extra": f"only run {'B' if suspect.side else 'A'} executed it, and a differing value was made with it",
+                "edge": "it takes other values than in the other run, though those are equal in both runs",
+                "attrs": "its attributes or its number of inputs are not the same in both runs",
+                "state": "the writes that it sees are not the same in both runs",
+                "order": "the last write that it sees is another one, though both runs did the same writes",
+            }[finding.what]
+        kind, node = self._runs[0].node_of(suspect.row)[3], self._runs[0].node(suspect.row)
+        if kind == SiteKind.CONST:
+            return "a constant of the graph differs: Python made it when the function was traced"
+        if finding is not None or self._runs[0].host_value(suspect.row):
+            if category == "structure" and self._categories.permuted(suspect.row):
+                return "it takes the same values of Python's as in the other run, but as other arguments"
+            if category == "structure":
+                return "a value that Python handed in has another shape"
+            return "a value that Python handed in differs, and nothing that an op computed differed before"
+        if suspect.entry and node.op in PURE_READS:
+            return "what the variable held differed before anything recorded wrote it"
+        if suspect.entry:
+            return "nothing recorded wrote the variable before, so what it held is not known to be equal"
+        if category == "structure":
+            return "its inputs are bit-identical and the shape of its output is not the same"
+        equal = sum(item.equal for item in inputs)
+        return f"{equal} of {len(inputs)} inputs bit-identical" if inputs else "it has no inputs that were recorded"
+
+    def _last_common(self, suspect: Suspect) -> str | None:
+        """The last op before it that both runs have."""
+        run, side = self._runs[suspect.side], suspect.side
+        flow, index, _slot, _kind = run.node_of(suspect.row)
+        call = self._call(suspect)
+        partners = self._alignment.call_to_a if side else self._alignment.call_to_b
+        if flow.graph.kind == GraphKind.EAGER or partners[call] < 0:
+            for before in range(call - 1, -1, -1):
+                if partners[before] >= 0 and run.trace.calls["thread"][before] == run.trace.calls["thread"][call]:
+                    return run.flow(before).graph.name
+            return None
+        other = self._runs[1 - side].graph_of[partners[call]]
+        pairs = self._alignment.nodes(*((other, flow.graph.id) if side else (flow.graph.id, other)))
+        to_other = pairs.to_a if side else pairs.to_b
+        above = [edge.src for edge in flow.nodes[index].inputs if edge.slot >= 0]
+        place = flow.position[index]
+        for number in sorted(above, key=lambda n: -flow.position[n]) + flow.order[place - 1 :: -1] * (place > 0):
+            if number != index and to_other[number] >= 0 and flow.nodes[number].op not in ("_Arg", "Const"):
+                return flow.nodes[number].name
+        return None
+
+    def _writers(self, suspect: Suspect) -> tuple[str, ...]:
+        finding = suspect.finding
+        if finding is None or finding.what not in ("state", "order"):
+            return ()
+        return tuple(_writer(run, write) for run, write in zip(self._runs, finding.writers, strict=True))
+
+    def _causes(
+        self,
+        node: Node,
+        op_type: str,
+        category: str,
+        dtype: str,
+        inputs: tuple[InputState, ...],
+        size: Difference | None,
+    ) -> tuple[Cause, ...]:
+        evidence = knowledge.Evidence(
+            op_type=op_type,
+            category=category,
+            device=node.device,
+            dtype=dtype,
+            flags=int(node.flags),
+            environment=dict(self._environment),
+            inputs=tuple(item.op_type for item in inputs),
+            attrs={},
+            in_loop=bool(node.frame),
+            info=dict(self._info),
+            difference=size,
+        )
+        return knowledge.causes_for(evidence)
+
+    def _downstream(self, suspect: Suspect, rank: int) -> int:
+        if suspect.number < 0:
+            return 0
+        return len(self._findings.effects.below([suspect.number], None if rank < DOWNSTREAM else AT_LEAST))
+
+
+def _forward(run: Run, flow: Flow, node: Node) -> ForwardOp | None:
+    if 0 <= node.forward < len(flow.nodes):
+        forward = flow.nodes[node.forward]
+        return ForwardOp(forward.name, forward.op, run.trace.source(forward.stack))
+    return ForwardOp(node.forward_name) if node.forward_name else None
+
+
+def _input_name(run: Run, terminal: Terminal, node: Node) -> str:
+    """A name that tells inputs apart: an eager op's is its type, so its line is added."""
+    if run.flow(terminal.ref.call).graph.kind != GraphKind.EAGER or terminal.kind == Kind.UNKNOWN:
+        return node.name
+    source = run.source_of(terminal.ref.call, run.flow(terminal.ref.call), terminal.ref.node)
+    return f"{node.name} (line {source.line})" if source is not None else node.name
+
+
+def _writer(run: Run, write: Write | None) -> str:
+    """A writer as text: op, line."""
+    if write is None:
+        return "nothing recorded wrote it"
+    flow = run.flow(write.call)
+    node = flow.nodes[write.node]
+    source = run.source_of(write.call, flow, write.node)
+    where = f" at line {source.line}: {source.text}" if source is not None else ""
+    name = node.name if node.name == node.op else f"{node.op} {node.name}"
+    return name + where

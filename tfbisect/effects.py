@@ -1,0 +1,199 @@
+"""What a difference leads to: which later differences, whether it reaches a result, or only file names.
+
+Looks down the chains of differences that `bisector` found; blames nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from tfbisect.equality import Equality
+from tfbisect.flow import PURE_READS, STRING, VARIANT
+from tfbisect.model import GraphKind, NodeFlag, SiteKind
+from tfbisect.provenance import Run
+
+# What temporary file names go through on their way to where files are saved, read or logged.
+_SAVERS = frozenset({
+    "ShardedFilename", "ShardedFilespec", "MergeV2Checkpoints", "SaveV2", "RestoreV2", "Save", "SaveSlices", "Restore",
+    "RestoreSlice", "ReadFile", "WriteFile", "MatchingFiles", "CreateSummaryFileWriter", "CreateSummaryDbWriter",
+    "SaveDataset", "SaveDatasetV2", "TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2", "CacheDatasetV2",
+    "InitializeTableFromTextFileV2", "CheckpointExists", "DeleteOldDirs",
+})  # fmt: skip
+_NAME_OPS = frozenset({
+    "StringJoin", "Pack", "Identity", "IdentityN", "Const", "StaticRegexFullMatch", "RegexFullMatch", "Select",
+    "SelectV2", "StaticRegexReplace", "RegexReplace", "Reshape", "ExpandDims", "ConcatV2", "_Arg", "_Retval",
+})  # fmt: skip
+_WALK = 5000
+
+
+class Effects:
+    """The graph of differences, downwards. edges: for each difference those that it comes from."""
+
+    def __init__(self, equality: Equality, edges: Sequence[Sequence[int]]) -> None:
+        self._equality = equality
+        self._edges = [*edges, *equality.mixtures]
+        self._events = len(edges)
+
+    @cached_property
+    def followers(self) -> list[list[int]]:
+        """For each difference those that come from it."""
+        found: list[list[int]] = [[] for _ in self._edges]
+        for number, edges in enumerate(self._edges):
+            for edge in edges:
+                found[edge].append(number)
+        return found
+
+    def below(self, start: Iterable[int], limit: int | None = None) -> set[int]:
+        """All differing events that come from some, themselves left out."""
+        starts = list(start)
+        seen, stack = set(starts), starts[:]
+        while stack and (limit is None or len(seen) < limit):
+            for follower in self.followers[stack.pop()]:
+                if follower not in seen:
+                    seen.add(follower)
+                    stack.append(follower)
+        return {number for number in seen if number < self._events} - set(starts)
+
+    def _above(self, targets: set[int]) -> set[int]:
+        seen, stack = set(targets), list(targets)
+        while stack:
+            for edge in self._edges[stack.pop()]:
+                if edge not in seen:
+                    seen.add(edge)
+                    stack.append(edge)
+        return seen
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def to_results(self) -> set[int]:
+        """The differences that lead to the last value of a variable or to a function's result."""
+        return self._above(self._last_values() | self._function_results())
+
+    @cached_property
+    def to_outputs(self) -> set[int]:
+        """Those that lead to a value of an eager op which no recorded op took: Python may have used it."""
+        return self._above(self._loose_outputs())
+
+    def _last_values(self) -> set[int]:
+        run = self._equality.a
+        found: set[int] = set()
+        partner = self._equality.alignment.event_to_b
+        for writes in run.writes.values():
+            known = [write for write in writes if write.row >= 0 and partner[write.row] >= 0]
+            if not known:
+                continue
+            last = run.latest([write for write in known if write.call == known[-1].call])
+            for write in (last, *reversed(known)):
+                number = self._equality.number_of.get(write.row)
+                found |= {number} if number is not None else set()
+                if not run.partial(write):
+                    break
+        return found
+
+    def _function_results(self) -> set[int]:
+        """A result that was written into a variable lives on there and does not count as a result."""
+        equality = self._equality
+        found: set[int] = set()
+        a, b = equality.a, equality.b
+        calls = {a.event_call[row] for row, _ in equality.pairs}
+        for call in sorted(calls):
+            flow = a.flow(call) if call >= 0 else None
+            other = equality.alignment.call_to_b[call] if call >= 0 else -1
+            if flow is None or other < 0 or flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY):
+                continue
+            for result in flow.graph.results:
+                takers = a.takers.get((call, result), ())
+                if takers and all(_writer(a, taker) for taker, _argument in takers):
+                    continue
+                one, two = a.result(call, result), b.result(other, result)
+                if one is not None and two is not None:
+                    found.update(equality.compare(one, two).edges)
+        return found
+
+    def _loose_outputs(self) -> set[int]:
+        equality = self._equality
+        found: set[int] = set()
+        a = equality.a
+        for number, (row, _) in enumerate(equality.pairs):
+            if not a.is_computed[a.event_site[row]]:
+                continue
+            flow, node, slot, kind = a.node_of(row)
+            if (a.event_call[row], slot) in a.takers or flow.graph.kind != GraphKind.EAGER or kind != SiteKind.OUTPUT:
+                continue
+            op = flow.nodes[node]
+            if op.op in PURE_READS or a.dtype(row) in (STRING, VARIANT):
+                continue
+            if op.op == "Identity" and all(self._is_read(edge) for edge in self._edges[number]):
+                continue  # `variable.numpy()`: what a variable held for a while is no result
+            found.add(number)
+        return found
+
+    def _is_read(self, number: int) -> bool:
+        pairs = self._equality.pairs
+        return number < len(pairs) and self._equality.a.node(pairs[number][0]).op in PURE_READS
+
+    # -- file names --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def file_names(self) -> set[int]:
+        """The differences that are names of files, which reach only ops that save, read or log."""
+        equality = self._equality
+        found: set[int] = set()
+        a = equality.a
+        for number, (row, _) in enumerate(equality.pairs):
+            if self._edges[number] or a.dtype(row) != STRING:
+                continue
+            if a.host_value(row) or a.node_of(row)[3] == SiteKind.CONST:
+                family = {number} | self.below([number], _WALK)
+                if len(family) < _WALK and self._only_names(family):
+                    found |= family
+        return found
+
+    def _only_names(self, family: set[int]) -> bool:
+        a = self._equality.a
+        ops: set[str] = set()
+        for number in family:
+            row = self._equality.pairs[number][0]
+            if a.dtype(row) != STRING:
+                return False
+            ops |= _takers_of(a, row)
+        return bool(ops & _SAVERS) and ops <= _SAVERS | _NAME_OPS
+
+
+def _writer(run: Run, call: int) -> bool:
+    flow = run.flow(call)
+    return flow.graph.kind == GraphKind.EAGER and bool(flow.nodes[flow.graph.op].flags & NodeFlag.WRITER)
+
+
+def _takers_of(run: Run, row: int) -> set[str]:
+    """The types of all ops that take an event's value, through forwarders, results and arguments."""
+    flow, node, slot, _kind = run.node_of(row)
+    call = run.event_call[row]
+    if call < 0:  # a constant: the same ops take it in each call
+        call = run.graph_of.index(flow.graph.id)
+    found: set[str] = set()
+    todo = [(call, node)]
+    if not flow.graph.results:
+        todo += _entries(run, call, slot)
+    seen = set(todo)
+    while todo and len(seen) < _WALK:
+        at, number = todo.pop()
+        here = run.flow(at)
+        more: list[tuple[int, int]] = []
+        for consumer in here.consumers[number]:
+            op = here.nodes[consumer]
+            if op.op == "_Retval":
+                more += _entries(run, at, op.index)
+                continue
+            found.add(op.op)
+            if op.flags & NodeFlag.FORWARDER:
+                more.append((at, consumer))
+        todo += [place for place in more if place not in seen]
+        seen.update(more)
+    return found
+
+
+def _entries(run: Run, call: int, result: int) -> list[tuple[int, int]]:
+    """(call, _Arg) of the calls that take a result."""
+    takers = run.takers.get((call, result), ())
+    return [(taker, run.flow(taker).graph.args[arg]) for taker, arg in takers if arg in run.flow(taker).graph.args]
