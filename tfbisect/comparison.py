@@ -160,7 +160,8 @@ def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], co
     elif coverage.unmatched:
         found.append(f"{coverage.unmatched} values have no partner in the other run: other branches, loops or ops ran")
     if alignment.by_text:
-        found.append("the program was edited between the runs: lines were matched by their text")
+        moved = "lines have other numbers in the two runs (edited, or run from another place)"
+        found.append(f"{moved}: they were matched by their text")
     if findings.file_names:
         found.append(
             f"{len(findings.file_names)} differing values are names of files and reach only ops that save, load or log"

@@ -3,10 +3,7 @@
 import re
 import time
 
-import pytest
 
-
-@pytest.mark.slow
 def test_demo_finds_the_op_the_line_and_the_cure(cli):
     start = time.monotonic()
     done = cli("demo")

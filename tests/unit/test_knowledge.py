@@ -161,8 +161,8 @@ CASES: dict[str, tuple[Evidence, str, str, str]] = {  # name: evidence, id, conf
         "batch_size=",
     ),
     "queue runners": (evidence("QueueDequeueManyV2", "input"), "v1-queue-producers", "high", "num_threads=1"),
-    "py_function": (evidence("EagerPyFunc", "kernel", flags=HOST), "python-callback", "high", "set_random_seed"),
-    "numpy_function": (evidence("PyFunc", "host", flags=HOST), "python-callback", "high", "set_random_seed"),
+    "py_function": (evidence("EagerPyFunc", "kernel", flags=HOST), "python-callback", "high", "default_rng"),
+    "numpy_function": (evidence("PyFunc", "host", flags=HOST), "python-callback", "high", "default_rng"),
     "stateless callback": (evidence("PyFuncStateless", "kernel", flags=HOST), "python-callback", "high", "seed"),
     "callback that reads a variable": (
         evidence("PyFunc", "environment", flags=HOST, environment={"environment.DEVICE": ("fp32", "tf 32")}),

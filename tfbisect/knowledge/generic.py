@@ -3,10 +3,11 @@
 Claims no mechanism for a single op.
 """
 
-from tfbisect.knowledge.entry import Entry, Rule, Setting
+from tfbisect.knowledge.entry import Entry, Rule
 from tfbisect.knowledge.rules import ANY_SETTING, in_category
 from tfbisect.knowledge.settings import (
     CONTROL_DEPENDENCIES,
+    ONE_INTRA_OP_THREAD,
     OP_DETERMINISM,
     PROGRAM_ORDER,
     SAME_SETTINGS,
@@ -33,19 +34,13 @@ ENTRIES = (
         generic=True,
         mechanism="No source names this op. A kernel varies when threads combine floats in arrival order, when its "
         "algorithm is picked by timing, when it reads memory it never wrote, or when an input was not recorded.",
-        explanation="On this device {known}. Replay it alone: if it varies there, the kernel is at "
-        "fault; if it repeats, the cause is its surroundings.",
+        explanation="On this device {known}. Run it alone on the same inputs many times: if it varies there, the "
+        "kernel is at fault; if it repeats, the cause is its surroundings.",
         cures=(
-            Setting(
-                "replay",
-                "code",
-                "python -m tfbisect replay a.h5 OP --times 100  # OP: the name shown above",
-                "tfbisect",
-                "tells kernel from context",
-            ),
+            doing(ONE_INTRA_OP_THREAD, "as a trial: if it repeats then, threads raced in this kernel"),
             doing(OP_DETERMINISM, "picks a deterministic kernel or raises, where TensorFlow has a check"),
         ),
-        workaround="Try one intra-op thread, then oneDNN off, then the CPU: what makes it repeat points to the cause.",
+        workaround="Try oneDNN off, then the CPU: what makes it repeat points to the cause.",
         sources=(DETERMINISM,),
         grade="source",
     ),

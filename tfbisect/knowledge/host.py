@@ -5,7 +5,7 @@ Data that enters through tf.data is in `tfdata`; seeds of Keras layers are in `r
 
 from tfbisect.knowledge.entry import Confidence, Entry, Evidence, Setting
 from tfbisect.knowledge.rules import HASH, PROGRAM, always, by_category
-from tfbisect.knowledge.settings import HASH_SEED, OP_DETERMINISM, SAME_SETTINGS, SEED_ALL, SORTED, doing
+from tfbisect.knowledge.settings import HASH_SEED, OP_DETERMINISM, SAME_SETTINGS, SEED_ALL, SEED_CALLBACK, SORTED, doing
 from tfbisect.knowledge.sources import DETERMINISM, MEASURED, NVIDIA_PAGE, REGISTRY, WHEELS, issue, kernel_file
 from tfbisect.knowledge.tfdata import ELEMENT
 
@@ -79,6 +79,7 @@ ENTRIES = (
         explanation="{op} runs Python code of the program, and with equal inputs it returned something else: look "
         "for random numbers, hashes, time, threads, environment variables or shared state in that function.",
         cures=(
+            SEED_CALLBACK,
             SEED_ALL,
             HASH_SEED,
             doing(OP_DETERMINISM, "makes parallel tf.data maps around it serial (measured); checks nothing inside"),

@@ -116,6 +116,13 @@ SEED_ALL = Setting(
     "2.7",
     "seeds Python's random, NumPy's global generator and TensorFlow (not numpy.random.default_rng)",
 )
+SEED_CALLBACK = Setting(
+    "a seed inside the function",
+    "code",
+    "rng = np.random.default_rng(0)  # in that function: a seed of its own, an order that never changes, no clock",
+    "2.0",
+    "what the function returns depends on its arguments alone",
+)
 SEED_GLOBAL = Setting(
     "TensorFlow's global seed",
     "python",
