@@ -1,0 +1,338 @@
+"""A planted difference is named with its op, line and iteration, through every construct of TensorFlow.
+
+Each program calls `planted`, a Python kernel that returns its input, and in run B changes one element when the number
+it is given is the wanted one. The culprit must be that op, in the line of the call, in that iteration.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbisect
+from tfbisect.model import Comparison, Culprit
+
+HOST = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+WANTED = 2  # the number at which run B differs
+run_b = False
+
+
+def _kernel(x: np.ndarray, number: np.ndarray) -> np.ndarray:
+    if run_b and int(number) == WANTED:
+        x = x.copy()
+        x.reshape(-1)[0] += 0.25
+    return x
+
+
+def planted(x: tf.Tensor, number: Any) -> tf.Tensor:
+    """x, through a Python kernel; the line that the culprit must have is the caller's or the one below."""
+    result = tf.numpy_function(_kernel, [x, number], tf.float32, stateful=False)  # the planted line
+    return tf.ensure_shape(result, x.shape)
+
+
+def compared(path: Path, program: Callable[[], Any]) -> Comparison:
+    """Two recorded runs of a program, of which the second has the difference planted."""
+    global run_b
+    try:
+        for run_b, name in ((False, "a.h5"), (True, "b.h5")):
+            with tfbisect.record(path / name):
+                program()
+    finally:
+        run_b = False
+    return tfbisect.compare(path / "a.h5", path / "b.h5")
+
+
+def named(result: Comparison) -> Culprit:
+    """The one culprit, after checking that it is the planted one."""
+    assert result.verdict == "diverged"
+    (culprit,) = (c for c in result.culprits if not c.contained)
+    assert culprit.op_type in HOST, culprit
+    assert culprit.source is not None and "the planted line" in culprit.source.text
+    assert all(item.equal for item in culprit.inputs)
+    return culprit
+
+
+X = tf.constant(np.random.default_rng(3).standard_normal((4, 4)).astype(np.float32))
+
+
+def _while_loop() -> Callable[[], Any]:
+    @tf.function
+    def loop(x: tf.Tensor) -> tf.Tensor:
+        for i in tf.range(5):
+            x = tf.sin(planted(x, i)) * 1.1
+        return x
+
+    return lambda: loop(X)
+
+
+def _nested_loops() -> Callable[[], Any]:
+    @tf.function
+    def loops(x: tf.Tensor) -> tf.Tensor:
+        for i in tf.range(2):
+            for j in tf.range(3):
+                x = tf.sin(planted(x, i * 2 + j - 1)) * 1.1  # 2 at i = 1, j = 1
+        return x
+
+    return lambda: loops(X)
+
+
+def _map_fn() -> Callable[[], Any]:
+    @tf.function
+    def rows(x: tf.Tensor) -> tf.Tensor:
+        numbers = tf.range(4)
+        return tf.map_fn(lambda r: planted(r[0] * 2.0, r[1]), (x, numbers), fn_output_signature=tf.float32)
+
+    return lambda: rows(X)
+
+
+def _scan() -> Callable[[], Any]:
+    @tf.function
+    def scanned(x: tf.Tensor) -> tf.Tensor:
+        def step(before: tf.Tensor, row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            return planted(before * 0.5 + row[0], row[1])
+
+        return tf.scan(step, (x, tf.range(4)), initializer=tf.zeros([4]))
+
+    return lambda: scanned(X)
+
+
+def _overlapping_while() -> Callable[[], Any]:
+    @tf.function
+    def loop(x: tf.Tensor) -> tf.Tensor:
+        def body(i: tf.Tensor, out: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            return i + 1, out.write(i, planted(x * tf.cast(i, tf.float32), i))
+
+        start = [0, tf.TensorArray(tf.float32, 6)]
+        return tf.while_loop(lambda i, _: i < 6, body, start, parallel_iterations=10)[1].stack()
+
+    return lambda: loop(X)
+
+
+def _dataset_loop() -> Callable[[], Any]:
+    data = tf.data.Dataset.range(5)
+
+    @tf.function
+    def loop(data: tf.data.Dataset, x: tf.Tensor) -> tf.Tensor:
+        for i in data:
+            x = tf.sin(planted(x, i))
+        return x
+
+    return lambda: loop(data, X)
+
+
+def _loop_with_gradient() -> Callable[[], Any]:
+    @tf.custom_gradient
+    def cell(x: tf.Tensor, i: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        return tf.tanh(x), lambda dy: (planted(dy * (1 - tf.tanh(x) ** 2), i), None)
+
+    @tf.function
+    def loss(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for i in tf.range(5):
+                y = cell(y * 1.1, i)
+            total = tf.reduce_sum(y)
+        return tape.gradient(total, x)
+
+    return lambda: loss(X)
+
+
+@pytest.mark.parametrize(
+    ("make", "iteration"),
+    [
+        (_while_loop, (2,)), (_nested_loops, (1, 1)), (_map_fn, (2,)), (_scan, (2,)), (_overlapping_while, (2,)),
+        (_loop_with_gradient, None),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_loops(tmp_path: Path, make: Callable[[], Callable[[], Any]], iteration: tuple[int, ...] | None) -> None:
+    culprit = named(compared(tmp_path, make()))
+    assert culprit.iteration
+    if iteration is not None:
+        assert tuple(culprit.iteration) == iteration
+
+
+def test_a_loop_over_a_dataset_is_named_as_a_whole_and_said_to_hide_something(tmp_path: Path) -> None:
+    result = compared(tmp_path, _dataset_loop())
+    (culprit,) = result.culprits
+    assert culprit.op_type == "ReduceDataset" and culprit.source is not None
+    assert culprit.source.text == "for i in data:"
+    assert any("ReduceDataset" in warning for warning in result.warnings), result.warnings
+
+
+def _cond() -> Callable[[], Any]:
+    @tf.function
+    def branch(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        return tf.cond(n > 1, lambda: planted(x, n) * 2.0, lambda: tf.cos(x)) + 1.0
+
+    return lambda: [branch(X, tf.constant(n)) for n in range(4)]
+
+
+def _switch_case() -> Callable[[], Any]:
+    @tf.function
+    def branch(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        return tf.switch_case(n, [lambda: tf.sin(x), lambda: tf.cos(x), lambda: planted(x, n), lambda: x]) + 1.0
+
+    return lambda: [branch(X, tf.constant(n)) for n in range(4)]
+
+
+def _nested_functions() -> Callable[[], Any]:
+    @tf.function
+    def inner(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        return planted(tf.sin(x), n)
+
+    @tf.function
+    def outer(x: tf.Tensor) -> tf.Tensor:
+        return inner(x, 1) + inner(x * 2.0, 2) + inner(x * 3.0, 3)
+
+    return lambda: outer(X)
+
+
+def _custom_gradient() -> Callable[[], Any]:
+    @tf.custom_gradient
+    def op(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        return tf.sin(x), lambda dy: planted(dy * tf.cos(x), 2)
+
+    @tf.function
+    def gradient(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(op(x) ** 2)
+        return tape.gradient(y, x)
+
+    return lambda: gradient(X)
+
+
+def _eager_tape() -> Callable[[], Any]:
+    @tf.custom_gradient
+    def op(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        return tf.sin(x), lambda dy: planted(dy * tf.cos(x), 2)
+
+    forward = tf.function(lambda x: tf.reduce_sum(op(x) ** 2))
+
+    def program() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            y = forward(X)
+        return tape.gradient(y, X) * 2.0
+
+    return program
+
+
+def _recompute() -> Callable[[], Any]:
+    block = tf.recompute_grad(lambda x: tf.sin(planted(x, 2)) * 2.0)
+
+    @tf.function
+    def forward(x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(block(x))
+
+    return lambda: forward(X)
+
+
+def _higher_order() -> Callable[[], Any]:
+    @tf.function
+    def second(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.reduce_sum(tf.sin(x) ** 3)
+            first = inner.gradient(y, x)
+        return planted(outer.gradient(first, x), 2) + 1.0
+
+    return lambda: second(X)
+
+
+def _forward_accumulator() -> Callable[[], Any]:
+    @tf.function
+    def jvp(x: tf.Tensor) -> tf.Tensor:
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as forward:
+            y = tf.sin(x) * x
+        return planted(forward.jvp(y), 2) * 2.0
+
+    return lambda: jvp(X)
+
+
+def _eager_loop() -> Callable[[], Any]:
+    def program() -> tf.Tensor:
+        x = X
+        for n in range(4):
+            x = tf.sin(tf.ensure_shape(tf.py_function(_eager_kernel, [x, n], tf.float32), x.shape))  # the planted line
+        return x
+
+    return program
+
+
+def _eager_kernel(x: tf.Tensor, n: tf.Tensor) -> np.ndarray:
+    return _kernel(x.numpy(), n.numpy())
+
+
+def _variable_over_steps() -> Callable[[], Any]:
+    def program() -> tf.Tensor:
+        v = tf.Variable(tf.zeros([4, 4]))
+
+        @tf.function
+        def step(n: tf.Tensor) -> None:
+            v.assign_add(planted(tf.cos(v + X), n))
+
+        for n in range(4):
+            step(tf.constant(n))
+        return v + 0.0
+
+    return program
+
+
+def _threads() -> Callable[[], Any]:
+    step = tf.function(lambda x, n: tf.reduce_sum(planted(x, n)))
+
+    def work(numbers: range) -> None:
+        for n in numbers:
+            step(X, tf.constant(n))
+
+    def program() -> None:
+        threads = [threading.Thread(target=work, args=(range(k * 2, k * 2 + 2),)) for k in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return program
+
+
+def _module_and_saved_model(folder: Path) -> Callable[[], Any]:
+    class Module(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(tf.ones([4, 4]))
+
+        @tf.function(input_signature=[tf.TensorSpec([4, 4]), tf.TensorSpec([], tf.int32)])
+        def __call__(self, x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+            return tf.matmul(planted(x, n), self.w)
+
+    module = Module()
+    return lambda: [module(X, tf.constant(n)) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _cond, _switch_case, _nested_functions, _custom_gradient, _eager_tape, _recompute, _higher_order,
+        _forward_accumulator, _eager_loop, _variable_over_steps, _threads,
+    ],
+    ids=lambda make: make.__name__,
+)  # fmt: skip
+def test_functions_branches_and_gradients(tmp_path: Path, make: Callable[[], Callable[[], Any]]) -> None:
+    culprit = named(compared(tmp_path, make()))
+    if make in (_cond, _switch_case):
+        assert culprit.call == WANTED
+    if make is _variable_over_steps:
+        assert culprit.step == WANTED
+
+
+def test_a_module_method(tmp_path: Path) -> None:
+    assert named(compared(tmp_path, _module_and_saved_model(tmp_path))).call == WANTED
