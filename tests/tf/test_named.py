@@ -38,7 +38,8 @@ def compared(path: Path, program: Callable[[], Any]) -> Comparison:
     """Two recorded runs of a program, of which the second has the difference planted."""
     global run_b
     try:
-        for run_b, name in ((False, "a.h5"), (True, "b.h5")):
+        for name in ("a.h5", "b.h5"):
+            run_b = name == "b.h5"
             with tfbisect.record(path / name):
                 program()
     finally:
