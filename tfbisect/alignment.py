@@ -15,10 +15,20 @@ import numpy.typing as npt
 
 from tfbisect.model import NO_CALL, Graph, GraphKind, SiteKind, Source
 from tfbisect.nodes import NodePairs, pair_nodes
-from tfbisect.provenance import Kind, Run
+from tfbisect.provenance import Run
 from tfbisect.recorded import is_host_value
 from tfbisect.sequences import align, ranks
 from tfbisect.tables import Trace
+from tfbisect.threads import (
+    CALLBACK_THREAD,
+    interchangeable,
+    made,
+    pair_threads,
+    pool,
+    reordered,
+    taken,
+    taken_and_made,
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,7 +37,6 @@ UNORDERED = frozenset({
     "DestroyResourceOp", "DeleteIterator", "DeleteMultiDeviceIterator", "DeleteMemoryCache", "DeleteSeedGenerator",
     "DeleteRandomSeedGenerator", "DestroyTemporaryVariable",
 })  # fmt: skip
-CALLBACK_THREAD = 65535  # TensorFlow's own threads: what they run has no order
 
 
 @dataclass
@@ -208,50 +217,20 @@ def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a
         {int(thread): np.flatnonzero(mine & (threads == thread)) for thread in np.unique(threads[mine])}
         for threads, mine in ((threads_a, mine_a), (threads_b, mine_b))
     ]
-    for one, two in _pair_threads(a, b, keys_a, keys_b, *rows):
+    pairs_of_threads = pair_threads(a, b, keys_a, keys_b, *rows)
+    shared = pool(keys_a, rows[0]) & pool(keys_b, rows[1])
+    if shared and reordered(a, b, keys_a, keys_b, rows, [pair for pair in pairs_of_threads if pair[0] in shared]):
+        pairs_of_threads = [pair for pair in pairs_of_threads if pair[0] not in shared and pair[1] not in shared]
+        one_a, one_b = (np.sort(np.concatenate([side[thread] for thread in shared])) for side in rows)
+        for i, j in interchangeable(a, b, one_a, one_b, keys_a, keys_b):
+            to_b[i], to_a[j] = j, i
+    for one, two in pairs_of_threads:
         rows_a, rows_b = rows[0][one], rows[1][two]
         if one == CALLBACK_THREAD:
             pairs = _by_content(a, b, rows_a, rows_b, keys_a[rows_a], keys_b[rows_b])
         else:
             pairs = align(keys_a[rows_a], keys_b[rows_b], _Likeness(a, b, rows_a, rows_b))
         to_b[rows_a[pairs[0]]], to_a[rows_b[pairs[1]]] = rows_b[pairs[1]], rows_a[pairs[0]]
-
-
-def _pair_threads(
-    a: Run, b: Run, keys_a: Ints, keys_b: Ints, rows_a: dict[int, Ints], rows_b: dict[int, Ints]
-) -> list[tuple[int, int]]:
-    """Threads by their numbers, or, where several started at once and raced for those, by what they did."""
-    own = [[thread for thread in rows if thread != CALLBACK_THREAD] for rows in (rows_a, rows_b)]
-    if max(map(len, own)) < 2:
-        return [(thread, thread) for thread in rows_a.keys() & rows_b.keys()]
-    scores = []
-    for one in rows_a:
-        for two in rows_b:
-            if CALLBACK_THREAD in (one, two) and one != two:
-                continue
-            alike = _shared(keys_a[rows_a[one]], keys_b[rows_b[two]])
-            bits = _shared(_digests(a, rows_a[one]), _digests(b, rows_b[two]))
-            scores.append((alike, bits, one == two, -one, -two))
-    pairs: dict[int, int] = {}
-    for alike, _bits, _same, one, two in sorted(scores, reverse=True):
-        if alike and -one not in pairs and -two not in pairs.values():
-            pairs[-one] = -two
-    return sorted(pairs.items())
-
-
-def _shared(one: Any, two: Any) -> int:
-    """How many elements two arrays have in common, each counted as often as both have it."""
-    values, counts = np.unique(one, return_counts=True)
-    others, other_counts = np.unique(two, return_counts=True)
-    _, at, other_at = np.intersect1d(values, others, assume_unique=True, return_indices=True)
-    return int(np.minimum(counts[at], other_counts[other_at]).sum())
-
-
-def _digests(run: Run, calls: Ints) -> Any:
-    """The digests of all events of some calls."""
-    mine = np.zeros(len(run.graph_of) + 1, np.bool_)
-    mine[calls] = True
-    return run.trace.events["digest"][mine[np.asarray(run.event_call, np.int64)]]
 
 
 class _Likeness:
@@ -275,7 +254,7 @@ def _by_content(a: Run, b: Run, rows_a: Ints, rows_b: Ints, keys_a: Ints, keys_b
     sides = []
     for run, rows, keys in ((a, rows_a, keys_a), (b, rows_b, keys_b)):
         contents = [
-            (key, _taken(run, call), _made(run, call)) for key, call in zip(keys.tolist(), rows.tolist(), strict=True)
+            (key, taken(run, call), made(run, call)) for key, call in zip(keys.tolist(), rows.tolist(), strict=True)
         ]
         numbers = np.asarray([codes.setdefault(content, len(codes)) for content in contents], np.int64)
         sides.append((numbers, ranks(numbers)))
@@ -333,7 +312,7 @@ def _order_in_groups(a: Run, b: Run, rows_a: Ints, rows_b: Ints, groups_a: Ints,
         rest_a, rest_b = list(range(len(places_a))), list(range(len(places_b)))
         calls_a, calls_b = rows_a[places_a].tolist(), rows_b[places_b].tolist()
         rank = 0
-        for content in (_taken_and_made, _taken):
+        for content in (taken_and_made, taken):
             waiting: dict[Any, list[int]] = {}
             for j in reversed(rest_b):
                 waiting.setdefault(content(b, calls_b[j]), []).append(j)
@@ -349,27 +328,6 @@ def _order_in_groups(a: Run, b: Run, rows_a: Ints, rows_b: Ints, groups_a: Ints,
         ranks_a[places_a[rest_a]] = rank + np.arange(len(rest_a))
         ranks_b[places_b[rest_b]] = rank + np.arange(len(rest_b))
     return ranks_a, ranks_b
-
-
-def _taken(run: Run, call: int) -> tuple[int, ...]:
-    """The digests of the host values that a call took."""
-    digests = []
-    for argument in sorted(run.flow(call).graph.args):
-        ref = run.argument(call, argument)
-        terminal = run.terminal(ref) if ref is not None else None
-        if terminal is not None and terminal.kind == Kind.EVENT and run.host_value(terminal.row):
-            digests.append(run.event_digest[terminal.row])
-    return tuple(digests)
-
-
-def _made(run: Run, call: int) -> tuple[int, ...]:
-    """The digests of what a call made, and of its arguments."""
-    span = run.trace.events_of(int(run.trace.calls["id"][call]))
-    return tuple(run.event_digest[span])
-
-
-def _taken_and_made(run: Run, call: int) -> tuple[int, ...]:
-    return *_taken(run, call), *_made(run, call)
 
 
 def _pair_entries(found: Alignment) -> None:

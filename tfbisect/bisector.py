@@ -434,11 +434,7 @@ class _Bisection:
         call = run.event_call[row]
         if call < 0:
             call = self._first_call(side, flow.graph.id)
-        parts: list[int] = []
-        frame = flow.nodes[node].frame
-        for depth, iteration in enumerate(run.path(run.event_path[row])):
-            parts += [flow.frame_starts.get(frame[: depth + 1], 0), iteration]
-        return call, (*parts, flow.position[node]), kind == SiteKind.WRITE, slot
+        return call, flow.moment(node, run.path(run.event_path[row])), kind == SiteKind.WRITE, slot
 
     def _kin(self, suspect: Suspect) -> Any:
         """What culprits have in common that are one op at different times, or one change of a function."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tfbisect.alignment import Alignment
-from tfbisect.flow import CALLS, EXITS, MERGES, PURE_READS, SWITCHES
+from tfbisect.flow import CALLS, EXITS, MERGES, PURE_READS
 from tfbisect.model import SiteKind
 from tfbisect.provenance import Handle, Kind, Ref, Run, Terminal, Write
 
@@ -387,17 +387,18 @@ class Equality:
         for depth in range(len(frame)):
             here = [(run, call), (other, there)]
             trips = [one.trips(where, frame[: depth + 1], one.path_id(items[:depth])) for one, where in here]
+            if min(trips) < 0:  # the whole loop ran in one run only
+                break
             if trips[0] != trips[1]:
                 conditions = [
-                    one.conditions(where, frame[: depth + 1], one.path_id((*items[:depth], max(min(trips), 0))))
+                    one.conditions(where, frame[: depth + 1], one.path_id((*items[:depth], min(trips))))
                     for one, where in here
                 ]
                 yield from (self._oriented(side, x, y) for x, y in zip(*conditions, strict=False))
                 return
-        flow = run.flow(call)
         for switch, predicate in run.predicates(call, node, path):
             twin = to_other[switch]
-            if twin < 0 or flow.nodes[switch].op not in SWITCHES:
+            if twin < 0:
                 continue
             theirs = dict(other.predicates(there, to_other[node], other.path_id(items)))
             if twin in theirs:

@@ -204,9 +204,13 @@ class Flow:
 
     @cached_property
     def _loop_ends(self) -> dict[tuple[str, ...], list[int]]:
+        """{loop frame: what runs last in an iteration}"""
+        followed: set[int] = set()
+        for node in self.nodes:
+            followed.update(src for src, _slot in node.inputs if self.nodes[src].frame == node.frame)
         ends: dict[tuple[str, ...], list[int]] = {}
         for i, node in enumerate(self.nodes):
-            if node.op in NEXTS:
+            if node.frame and node.op not in EXITS and (node.op in NEXTS or i not in followed):
                 ends.setdefault(node.frame, []).append(i)
         return ends
 
@@ -220,12 +224,23 @@ class Flow:
             yield from self._loop_ends.get(self.nodes[node.inputs[0].src].frame, ())
 
     @cached_property
-    def frame_starts(self) -> dict[tuple[str, ...], int]:
-        """The first place in `order` of each loop frame."""
-        starts: dict[tuple[str, ...], int] = {}
-        for at, node in enumerate(self.order):
-            starts.setdefault(self.nodes[node].frame, at)
-        return starts
+    def _frame_places(self) -> dict[tuple[str, ...], int]:
+        """Where each loop stands in `order` as seen from outside: behind all that enters it, before all that leaves."""
+        places: dict[tuple[str, ...], int] = {}
+        for at, number in enumerate(self.order):
+            if self.nodes[number].op in ENTERS:
+                places[self.nodes[number].frame] = at
+        return places
+
+    def moment(self, node: int, iterations: tuple[int, ...]) -> tuple[int, ...]:
+        """Sorts nodes in iterations of loops by an order in which they can have run."""
+        frame = self.nodes[node].frame
+        if not frame:
+            return (self.position[node],)
+        parts: list[int] = []
+        for depth, iteration in enumerate(iterations[: len(frame)]):
+            parts += (self._frame_places.get(frame[: depth + 1], 0), iteration)
+        return (*parts, self.position[node])
 
     @cached_property
     def writes_above(self) -> list[int]:
@@ -291,8 +306,14 @@ class Flow:
             found[i] = here
         return found
 
+    @cached_property
+    def switches(self) -> frozenset[int]:
+        """The nodes that hand their first input to one output, by their second."""
+        nodes = enumerate(self.nodes)
+        return frozenset(i for i, node in nodes if node.op in SWITCHES and len(self.data_inputs(i)) > 1)
+
     def _taken_by(self, guards: list[frozenset[tuple[int, int]]], edge: Edge) -> frozenset[tuple[int, int]]:
-        if edge.slot >= 0 and self.nodes[edge.src].op in SWITCHES:
+        if edge.slot >= 0 and edge.src in self.switches:
             return guards[edge.src] | {(edge.src, edge.slot)}
         return guards[edge.src]
 
@@ -312,7 +333,7 @@ class Flow:
         """{loop frame: its LoopConds}"""
         found: dict[tuple[str, ...], list[int]] = {}
         for i, node in enumerate(self.nodes):
-            if node.op == "LoopCond":
+            if node.op == "LoopCond" and self.data_inputs(i):
                 found.setdefault(node.frame, []).append(i)
         return found
 

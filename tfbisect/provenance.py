@@ -5,6 +5,7 @@ Looks at one run only and judges nothing. Every walk is iterative, and what is f
 
 import bisect
 import itertools
+import operator
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -88,6 +89,7 @@ class Run(Recorded):
         super().__init__(trace)
         self._terminals: dict[Ref, Terminal] = {}
         self._alive: dict[tuple[int, int, int], bool | None] = {}
+        self._own_writes: dict[int, dict[Handle, tuple[list[tuple[int, ...]], list[Write]]]] = {}
         self._write_calls: dict[Handle, list[int]] = {}
         self._states: dict[tuple[int, int, int, Handle], Write | None] = {}
 
@@ -157,13 +159,14 @@ class Run(Recorded):
         """Where a value comes from: through arguments, results and forwarders to an event or a choice."""
         known = self._terminals
         found = known.get(ref)
-        passed: list[Ref] = []
+        passed: dict[Ref, None] = {}
         at: Ref | None = ref
         while found is None and at is not None:
-            passed.append(at)
+            passed[at] = None
             found, at = self._step(at)
             if found is None and at is not None:
-                found = known.get(at)
+                # A circle is not of TensorFlow's making: a damaged trace.
+                found = Terminal(Kind.UNKNOWN, -1, at) if at in passed else known.get(at)
         assert found is not None
         for each in passed:
             known[each] = found
@@ -219,7 +222,7 @@ class Run(Recorded):
         flow = self.flow(call)
         node = flow.nodes[number]
         data = flow.data_inputs(number)
-        if node.op in EXITS:
+        if node.op in EXITS and data:
             value = self.input_ref(call, flow, number, data[0], path)
             frame = flow.nodes[data[0].src].frame
             last = self.path(value.path)[-1] if value.path else 0
@@ -283,7 +286,7 @@ class Run(Recorded):
     def _edge_alive(self, call: int, flow: Flow, node: int, edge: Edge, path: int) -> bool | None:
         ref = self.input_ref(call, flow, node, edge, path)
         alive = self.alive(call, ref.node, ref.path)
-        if edge.slot >= 0 and flow.nodes[edge.src].op in SWITCHES and alive is not False:
+        if edge.slot >= 0 and edge.src in flow.switches and alive is not False:
             taken = self._taken(call, flow, edge.src, ref.path)
             if taken is None:
                 return None
@@ -450,16 +453,18 @@ class Run(Recorded):
         writes = self.writes.get(handle)
         if not writes:
             return None
+        if ref.call not in self._own_writes:
+            self._own_writes[ref.call] = self._sorted_writes(ref.call)
+        moments, own = self._own_writes[ref.call].get(handle, ((), ()))
+        flow = self.flow(ref.call)
+        for at in range(bisect.bisect_left(moments, flow.moment(ref.node, self.path(ref.path))) - 1, -1, -1):
+            if self._precedes(flow, own[at], ref.node, ref.path):
+                return own[at]
         calls = self._write_calls.get(handle)
         if calls is None:
             calls = self._write_calls[handle] = [write.call for write in writes]
         low = bisect.bisect_left(calls, ref.call)
         high = bisect.bisect_right(calls, ref.call, low)
-        flow = self.flow(ref.call)
-        if high > low:
-            inside = [write for write in writes[low:high] if self._precedes(flow, write, ref.node, ref.path)]
-            if inside:
-                return self.latest(inside)
         if flow.hosts and high < len(writes):
             nested = self._nested(writes[high : high + NESTED], flow, ref)
             if nested is not None:
@@ -468,6 +473,19 @@ class Run(Recorded):
             return None
         first = bisect.bisect_left(calls, calls[low - 1], 0, low)
         return self.latest(writes[first:low])
+
+    def _sorted_writes(self, call: int) -> dict[Handle, tuple[list[tuple[int, ...]], list[Write]]]:
+        """The writes of a call by variable, in an order in which they can have run, and when that is."""
+        found: dict[Handle, tuple[list[tuple[int, ...]], list[Write]]] = {}
+        own_moments = [(self.moment(write), handle, write) for handle, write in self.writes_in.get(call, ())]
+        for moment, handle, write in sorted(own_moments, key=operator.itemgetter(0)):
+            moments, own = found.setdefault(handle, ([], []))
+            moments.append(moment)
+            own.append(write)
+        return found
+
+    def moment(self, write: Write) -> tuple[int, ...]:
+        return self.flow(write.call).moment(write.node, self.path(write.path))
 
     def _nested(self, later: Sequence[Write], flow: Flow, ref: Ref) -> Write | None:
         """The last write by a call that a Python callback made which ran before the node, in this very call."""
@@ -485,11 +503,7 @@ class Run(Recorded):
 
     def latest(self, writes: Sequence[Write]) -> Write:
         """The last of several writes in one call."""
-        best = writes[0]
-        for write in writes[1:]:
-            if self._precedes(self.flow(write.call), best, write.node, write.path):
-                best = write
-        return best
+        return writes[0] if len(writes) == 1 else max(writes, key=self.moment)
 
     def _precedes(self, flow: Flow, write: Write, node: int, path: int) -> bool:
         """Whether a write is ordered before a node in the same call, by edges and iterations."""

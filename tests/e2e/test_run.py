@@ -119,6 +119,7 @@ def test_ctrl_c_ends_program_and_run_quietly_and_leaves_nothing(program, tmp_pat
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
     assert run.stdout.readline() == "started\n"
     os.killpg(run.pid, signal.SIGINT)

@@ -5,7 +5,9 @@ it is given is the wanted one. The culprit must be that op, in the line of the c
 """
 
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +339,32 @@ def test_functions_branches_and_gradients(tmp_path: Path, make: Callable[[], Cal
 
 def test_a_module_method(tmp_path: Path) -> None:
     assert named(compared(tmp_path, _module_and_saved_model(tmp_path))).call == WANTED
+
+
+def _pool(seeds: list[int]) -> Callable[[], Any]:
+    step = tf.function(lambda x, n: tf.reduce_sum(planted(tf.sin(x) * 2.0, n)))
+    inputs = [tf.constant(np.random.default_rng(n).standard_normal((4, 4)).astype(np.float32)) for n in range(8)]
+
+    def program() -> list[float]:
+        waits = np.random.default_rng(seeds.pop())  # who does which piece is another matter in each run
+
+        def work(n: int, wait: float) -> float:
+            time.sleep(wait)
+            return float(step(inputs[n], tf.constant(n))) + float(tf.reduce_max(inputs[n] * 2.0))
+
+        with ThreadPoolExecutor(3) as pool:
+            return list(pool.map(work, range(8), waits.uniform(0, 0.03, 8)))
+
+    return program
+
+
+def test_work_shared_out_otherwise_among_threads_is_no_difference(tmp_path: Path) -> None:
+    program = _pool([1, 2])
+    for name in ("a.h5", "b.h5"):
+        with tfbisect.record(tmp_path / name):
+            program()
+    assert tfbisect.compare(tmp_path / "a.h5", tmp_path / "b.h5").verdict == "identical"
+
+
+def test_a_difference_in_a_pool_of_threads(tmp_path: Path) -> None:
+    named(compared(tmp_path, _pool([1, 2])))

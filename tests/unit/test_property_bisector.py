@@ -17,6 +17,7 @@ from tfbisect.comparison import compare
 FUNCTIONS = 22
 CALLS = 2
 EXAMPLES = 25
+DEPTH = 2  # of nested blocks
 
 OPS = ("Relu", "Add", "MatMul", "Sum", "ConcatV2", "RandomUniform", "PyFunc", "Split")
 FORWARDERS = ("Identity", "Reshape")
@@ -35,6 +36,7 @@ class Writer:
     variables: tuple[str, ...]
     lines: list[str] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
+    flips: list[tuple[str, str]] = field(default_factory=list)  # outermost branches and what makes their predicate
     count: int = 0
 
     def name(self) -> str:
@@ -76,7 +78,10 @@ class Writer:
                 continue
             elif kind < 0.58 and depth:
                 nested = self.loop if kind < 0.50 else self.branch
-                start = self.seal(random.choice(known), accesses + waits.replace("^", "").split())
+                chosen = random.choice(known)
+                if nested == self.branch and chosen in self.places and depth == DEPTH:
+                    self.flips.append((name, chosen))
+                start = self.seal(chosen, accesses + waits.replace("^", "").split())
                 nested(name, start, known, depth, path)
                 accesses, waits = [name], f"{waits} ^{name}"
             else:
@@ -105,20 +110,23 @@ class Writer:
         self.lines += [f"give {self.seal(self.random.choice(made[-2:]), accesses)}", "end"]
 
 
-def program(seed: int, functions: int = FUNCTIONS) -> tuple[str, dict[str, str]]:
-    """A random program, and for each of its functions a place to plant a change."""
+def program(seed: int, functions: int = FUNCTIONS) -> tuple[str, dict[str, str], dict[str, str]]:
+    """A random program; for each of its functions a place to plant a change, and {branch: what makes its predicate}."""
     random = Random(seed)
-    text, planted = [], {}
+    text: list[str] = []
+    planted: dict[str, str] = {}
+    flips: dict[str, str] = {}
     for number in range(functions):
         writer = Writer(random, number, (f"v{number}",))
-        writer.block([f"f{number}x", f"f{number}y"], random.randint(3, 12), 2, [])
+        writer.block([f"f{number}x", f"f{number}y"], random.randint(3, 12), DEPTH, [])
         text += [f"v{number} := Variable s{number}", f"def f{number} f{number}x f{number}y", *writer.lines, "end"]
+        flips.update(writer.flips[:1])
         if writer.places:
             place = random.choice(writer.places)
             name, slash, path = place.partition("/")
             planted[name] = f"{name}@{random.randrange(CALLS)}{slash}{path}"
     text += [f"y{number} = f{number} p{number} q{number}" for number in range(functions)]
-    return "\n".join(text), planted
+    return "\n".join(text), planted, flips
 
 
 def chained(seed: int) -> tuple[str, str]:
@@ -129,7 +137,7 @@ def chained(seed: int) -> tuple[str, str]:
     places = []
     for number in range(random.randint(1, 3)):
         writer = Writer(random, number, variables)
-        made, _ = writer.block([f"f{number}x", f"f{number}y"], random.randint(2, 8), 2, [])
+        made, _ = writer.block([f"f{number}x", f"f{number}y"], random.randint(2, 8), DEPTH, [])
         results = " ".join(random.sample(made, min(len(made), 2)))
         text += [f"def f{number} f{number}x f{number}y", *writer.lines, f"return {results}", "end"]
         places += [(number, place) for place in writer.places]
@@ -151,11 +159,13 @@ def chained(seed: int) -> tuple[str, str]:
     return "\n".join(text), random.choice(inside + eager) if inside + eager else ""
 
 
-def found(text: str, change: dict[str, int]) -> list[tuple[str, int | None, tuple[int, ...]]]:
+def found(
+    text: str, change: dict[str, int], calls: int = CALLS, **options: object
+) -> list[tuple[str, int | None, tuple[int, ...]]]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("a.h5", "b.h5")]
-        record(text, paths[0], calls=CALLS)
-        record(text, paths[1], calls=CALLS, change=change)
+        record(text, paths[0], calls=calls)
+        record(text, paths[1], calls=calls, change=change, **options)
         result = compare(*paths)
     assert result.coverage.undecided == 0
     assert result.verdict == ("diverged" if change else "identical")
@@ -165,7 +175,7 @@ def found(text: str, change: dict[str, int]) -> list[tuple[str, int | None, tupl
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**9))
 def test_the_planted_op_is_the_one_found(seed):
-    text, planted = program(seed)
+    text, planted, _ = program(seed)
     wanted = set()
     for name, place in planted.items():
         call, _, path = place.partition("@")[2].partition("/")
@@ -173,7 +183,7 @@ def test_the_planted_op_is_the_one_found(seed):
     assert set(found(text, dict.fromkeys(planted.values(), 1))) == wanted
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**9))
 def test_the_planted_op_is_found_in_a_program_of_many_parts(seed):
     text, place = chained(seed)
@@ -186,6 +196,14 @@ def test_the_planted_op_is_found_in_a_program_of_many_parts(seed):
         assert [n for n, _, _ in culprits] == [
             line.split()[2] for line in text.split("\n") if line.startswith(f"{name} =")
         ]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**9))
+def test_what_flips_a_branch_is_found_and_nothing_behind_it(seed):
+    text, _, flips = program(seed)
+    change, branch = dict.fromkeys(flips.values(), 1), dict.fromkeys(flips, False)
+    assert {name for name, _, _ in found(text, change, 1, branch=branch)} == set(flips.values())
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfbisect.recorder.eager import EagerRecorder
     from tfbisect.recorder.function import FunctionRecorder
     from tfbisect.recorder.recording import Recording
+    from tfbisect.recorder.session import SessionRecorder
 
 _current: "_Session | None" = None  # the one recording of this process
 
@@ -51,6 +52,7 @@ class _Session:
         self._recording: Recording | None = None
         self._functions: FunctionRecorder | None = None
         self._eager: EagerRecorder | None = None
+        self._sessions: SessionRecorder | None = None
         self._context_told = False
         self._before: frozenset[str] = frozenset()
         self.failed = False
@@ -76,6 +78,8 @@ class _Session:
                 recording.close(exit_status, reason)
             if self._functions is not None:
                 self._functions.release()
+            if self._sessions is not None:
+                self._sessions.release()
 
     @property
     def summary(self) -> str:
@@ -124,6 +128,27 @@ class _Session:
         assert self._eager is not None
         self._eager(*args, **kwargs)
 
+    def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
+        if os.getpid() != self._pid or self.failed:
+            return plain(session, *args)
+        if self._sessions is None:
+            try:
+                self._start_sessions()
+            except Exception as error:
+                self._give_up(error)
+                return plain(session, *args)
+        assert self._sessions is not None
+        return self._sessions.run(session, plain, *args)
+
+    def session_partial_run(self) -> None:
+        if os.getpid() == self._pid and not self.failed:
+            try:
+                recording = self.open()
+                with recording.lock:
+                    recording.unseen("Session.partial_run", "Session.partial_run", "partial runs are left alone")
+            except Exception as error:
+                self._give_up(error)
+
     def step(self, begins: bool = True) -> None:
         if os.getpid() == self._pid and not self.failed:
             try:
@@ -161,6 +186,13 @@ class _Session:
                 from tfbisect.recorder.function import FunctionRecorder
 
                 self._functions = FunctionRecorder(self.open(), context, plain, self._before, self._xla == "expand")
+
+    def _start_sessions(self) -> None:
+        with self._lock:
+            if self._sessions is None:
+                from tfbisect.recorder.session import SessionRecorder
+
+                self._sessions = SessionRecorder(self.open())
 
     def _tell_tensorflow(self) -> None:
         """What TensorFlow was set up with, as it stands at the end: nothing is asked that would start it."""

@@ -9,6 +9,8 @@ Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0:
   of each thread's;
 - `execute.execute`, `execute.quick_execute`, `execute.execute_with_callbacks`: ops that do not take the fast path;
 - `script_ops.EagerFunc.__call__`: the body of a py_function runs in threads that TensorFlow started;
+- `session.BaseSession._call_tf_sessionrun`: the one door of `Session.run` and all that is built on it, but for
+  `partial_run` (`_call_tf_sessionprun`), which is only counted;
 - Keras (tried on 3.15): `CallbackList.on_train_batch_begin` and `on_train_end`, which say where a training step begins.
 """
 
@@ -16,6 +18,7 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import itertools
 import sys
 import threading
 import types
@@ -26,6 +29,8 @@ from tfbisect.errors import UnsupportedTensorFlow
 
 CONTEXT, EXECUTE = "tensorflow.python.eager.context", "tensorflow.python.eager.execute"
 SCRIPT_OPS = "tensorflow.python.ops.script_ops"
+SESSION = "tensorflow.python.client.session"
+THREAD_NUMBER = "_tfbisect_number"  # an attribute of threads started while recording: the how manieth it is
 KERAS_CALLBACKS = "keras.src.callbacks.callback_list"
 PlainCall = Callable[[Any, bytes, Sequence[Any], int], Any]
 
@@ -38,6 +43,12 @@ class Listener(Protocol):
 
     def function_removed(self, context: Any, name: str) -> None:
         """Hears that a function is gone."""
+
+    def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
+        """Runs a call of a v1 Session in TensorFlow's place."""
+
+    def session_partial_run(self) -> None:
+        """Hears of a `Session.partial_run`, which is not recorded."""
 
     def step(self, begins: bool = True) -> None:
         """Hears that a training step begins, or that none is under way any more."""
@@ -64,6 +75,7 @@ class Hooks:
         module: Any
         patches = {
             CONTEXT: self._patch_context, SCRIPT_OPS: self._patch_script_ops, KERAS_CALLBACKS: self._patch_keras,
+            SESSION: self._patch_session,
         }  # fmt: skip
         for name, patch in patches.items():
             module = sys.modules.get(name)
@@ -146,6 +158,28 @@ class Hooks:
         cls.__call__ = call
         self._undo.append(undo)
 
+    def _patch_session(self, module: Any) -> None:
+        cls: Any = getattr(module, "BaseSession", None)
+        if not hasattr(cls, "_call_tf_sessionrun") or not hasattr(cls, "_call_tf_sessionprun"):
+            raise UnsupportedTensorFlow(
+                "TensorFlow's sessions", found="no BaseSession._call_tf_sessionrun", expected="TensorFlow 2.16 to 2.21"
+            )
+        plain, plain_partial = cls._call_tf_sessionrun, cls._call_tf_sessionprun
+        listener = self._listener
+
+        def run(session: Any, *args: Any) -> Any:
+            return listener.session_run(session, plain, *args)
+
+        def partial_run(session: Any, *args: Any) -> Any:
+            listener.session_partial_run()
+            return plain_partial(session, *args)
+
+        def undo() -> None:
+            cls._call_tf_sessionrun, cls._call_tf_sessionprun = plain, plain_partial
+
+        cls._call_tf_sessionrun, cls._call_tf_sessionprun = run, partial_run
+        self._undo.append(undo)
+
     def _patch_keras(self, module: Any) -> None:
         cls: Any = getattr(module, "CallbackList", None)
         listener = self._listener
@@ -185,12 +219,16 @@ class Hooks:
     # --- threads --------------------------------------------------------------------------------------------------
 
     def _patch_threads(self) -> None:
-        """New Python threads hear of their ops from their first line on.
+        """New Python threads hear of their ops from their first line on, and are numbered as they are started.
 
         `Thread._bootstrap_inner` is what every thread runs first, whatever its class overrides (CPython 3.10 to 3.13).
         """
         cls: Any = threading.Thread
-        plain = cls._bootstrap_inner
+        plain, plain_start, numbers = cls._bootstrap_inner, cls.start, itertools.count(1)
+
+        def start(thread: Any) -> None:
+            setattr(thread, THREAD_NUMBER, next(numbers))
+            plain_start(thread)
 
         def bootstrap(thread: Any) -> None:
             with contextlib.suppress(Exception):
@@ -198,9 +236,9 @@ class Hooks:
             plain(thread)
 
         def undo() -> None:
-            cls._bootstrap_inner = plain
+            cls._bootstrap_inner, cls.start = plain, plain_start
 
-        cls._bootstrap_inner = bootstrap
+        cls._bootstrap_inner, cls.start = bootstrap, start
         self._undo.append(undo)
 
 

@@ -16,10 +16,12 @@ import numpy as np
 
 from tfbisect.model import CallState, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import digest, stacks
+from tfbisect.recorder.hooks import THREAD_NUMBER
 from tfbisect.recorder.policy import ValuePolicy
 from tfbisect.trace import TraceWriter
 
 FLUSH_SHARE = 0.05  # of the run's time may go into flushing, beyond the flush that the end of a step asks for
+EARLIER_THREADS = 60000  # numbers of threads started before recording, in the order in which they do something
 CALLBACK_THREAD = 65535  # TensorFlow's own threads, which run py_functions in any order
 
 
@@ -46,7 +48,7 @@ class Recording:
         self._ids = itertools.count()
         self._producers: dict[int, tuple[int, int]] = {}  # EagerTensor id -> (call, result)
         self._threads = threading.local()
-        self._thread_numbers = itertools.count()
+        self._earlier_threads = itertools.count(EARLIER_THREADS)
         self._open: set[int] = set()
         self._opaque: dict[tuple[str, str, str, int], int] = {}
         self._host_graphs: dict[Any, tuple[int, int]] = {}
@@ -61,12 +63,18 @@ class Recording:
     # --- threads and ids ------------------------------------------------------------------------------------------
 
     def thread(self) -> Thread:
-        """The calling thread's record. Numbers are given in the order in which threads first do something."""
+        """The calling thread's record: 0 is the main thread, others count as they were started."""
         try:
             return self._threads.record  # type: ignore[no-any-return]
         except AttributeError:
-            ours = type(threading.current_thread()).__name__ != "_DummyThread"  # dummy: not started by Python
-            record = Thread(next(self._thread_numbers) if ours else CALLBACK_THREAD)
+            current = threading.current_thread()
+            if current is threading.main_thread():
+                number = 0
+            elif type(current).__name__ == "_DummyThread":  # not started by Python
+                number = CALLBACK_THREAD
+            else:
+                number = getattr(current, THREAD_NUMBER, None) or next(self._earlier_threads)
+            record = Thread(number)
             self._threads.record = record
             return record
 

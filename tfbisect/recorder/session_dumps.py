@@ -1,0 +1,202 @@
+"""What TensorFlow's debugger writes into a folder, read back and deleted at once: partition graphs and tensors.
+
+Decides neither what is watched nor what a dump means. Private TensorFlow behaviour used here, tried on 2.21.0: debug
+urls of the kind `file://`, the names of the files under them, and `TFDBG_DISK_BYTES_LIMIT`, which TensorFlow reads when
+it writes the first tensor and counts over the life of the process (core/debug/debug_io_utils.cc).
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.util import event_pb2
+from tensorflow.python.client import session as session_lib
+from tensorflow.python.framework import dtypes, ops, tensor_util
+from tensorflow.python.ops import array_ops, math_ops
+
+from tfbisect.recorder import digest
+
+_LIMIT = "TFDBG_DISK_BYTES_LIMIT"
+_GRAPH = "_tfdbg_graph_hash"
+_OTHERS = "_tfdbg_"  # what is written beside tensors begins so
+DEBUG_OP = "DebugIdentity"
+
+
+class Dump(NamedTuple):
+    """A tensor that a watched output had. Sorted by `time`, dumps are in the order in which they were written."""
+
+    time: tuple[int, int]  # microseconds, and a number that tells dumps of one output in one microsecond apart
+    node: str
+    slot: int
+    dtype: int
+    shape: tuple[int, ...]
+    data: memoryview | np.ndarray  # its bytes; an array of objects for strings
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    @property
+    def digest(self) -> int:
+        return digest.of_bytes(self.data) if isinstance(self.data, memoryview) else digest.of_array(self.data)
+
+    def truth(self) -> bool:
+        """The value of a scalar bool."""
+        return bool(self.data[0])
+
+
+class Folders:
+    """A private folder with one folder for each user at a time; `close` deletes everything."""
+
+    def __init__(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="tfbisect-"))
+        self._count = 0
+
+    def new(self) -> Path:
+        self._count += 1
+        folder = self.root / str(self._count)
+        folder.mkdir()
+        return folder
+
+    def room_for(self, nbytes: int) -> bool:
+        """Whether that many bytes fit: a dump that does not fit would fail the program's own call."""
+        return shutil.disk_usage(self.root).free > nbytes
+
+    def close(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def lift_disk_limit(folder: Path) -> bool:
+    """Have TensorFlow read its limit for dumps now, while it is set to one that is never reached; -> whether it dumps.
+
+    The environment is the program's: it holds the limit only while a graph of our own runs.
+    """
+    before = os.environ.get(_LIMIT)
+    os.environ[_LIMIT] = str(2**62)
+    try:
+        graph = ops.Graph()
+        with graph.as_default():
+            given = array_ops.placeholder(dtypes.float32, [])
+            result = math_ops.sin(given)
+        options = config_pb2.RunOptions()
+        options.debug_options.debug_tensor_watch_opts.add(
+            node_name=result.op.name, output_slot=0, debug_ops=[DEBUG_OP], debug_urls=[f"file://{folder}"]
+        )
+        rewrite = config_pb2.GraphOptions()
+        rewrite.rewrite_options.disable_meta_optimizer = True
+        config = config_pb2.ConfigProto(device_count={"GPU": 0}, graph_options=rewrite)
+        with session_lib.Session(graph=graph, config=config) as session:
+            session.run(result, {given: 1.0}, options=options)
+    finally:
+        if before is None:
+            del os.environ[_LIMIT]
+        else:
+            os.environ[_LIMIT] = before
+    return len(take(folder)) == 1
+
+
+def take_graphs(folder: Path) -> list[Any]:
+    """The partition graphs that were written into a folder, as GraphDefs; the folder is deleted."""
+    found = []
+    for path in _files(folder):
+        if path.name.startswith(_GRAPH):
+            graph = graph_pb2.GraphDef()
+            graph.MergeFromString(event_pb2.Event.FromString(path.read_bytes()).graph_def)
+            found.append(graph)
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def take(folder: Path) -> list[Dump]:
+    """The tensors that were dumped into a folder, in the order in which they were; the folder is empty then."""
+    found = [read(path.name, path.read_bytes()) for path in _files(folder) if not path.name.startswith(_OTHERS)]
+    clear(folder)
+    found.sort(key=lambda dump: dump.time)
+    return found
+
+
+def clear(folder: Path) -> None:
+    """Delete what is in a folder."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for at, _, names in os.walk(folder):
+        for name in names:
+            yield Path(at, name)
+
+
+def read(name: str, data: bytes) -> Dump:
+    """A dumped tensor: an Event as TensorFlow serializes it, walked by hand, since parsing would copy the tensor.
+
+    Raises ValueError when it is none.
+    """
+    view = memoryview(data)
+    time, _, number = name.rpartition("_")[2].partition("-")
+    value = _field(_field(view, 5), 1)  # Event.summary, Summary.value
+    node, slot, _op = bytes(_field(value, 7)).decode().rsplit(":", 2)  # Value.node_name
+    tensor = _field(value, 8)
+    dtype, shape, content = 0, [], memoryview(b"")
+    for key, part in _fields(tensor):
+        if key == 1 and isinstance(part, int):
+            dtype = part
+        elif key == 2 and not isinstance(part, int):
+            shape = [_size(dim) for field, dim in _fields(part) if field == 2 and not isinstance(dim, int)]
+        elif key == 4 and not isinstance(part, int):
+            content = part
+    found: memoryview | np.ndarray = content
+    if dtype == digest.DT_STRING:
+        event = event_pb2.Event.FromString(data)
+        found = np.asarray(tensor_util.MakeNdarray(event.summary.value[0].tensor), object)
+    return Dump((int(time), int(number or 0)), node, int(slot), dtype, tuple(shape), found)
+
+
+def _size(dim: memoryview) -> int:
+    return next((value for key, value in _fields(dim) if key == 1 and isinstance(value, int)), 0)
+
+
+def _field(view: memoryview, number: int) -> memoryview:
+    for key, value in _fields(view):
+        if key == number and not isinstance(value, int):
+            return value
+    raise ValueError(f"a dump without field {number}")
+
+
+def _fields(view: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """(number, value) of each field of a protocol buffer; fixed-width ones are left out."""
+    place = 0
+    while place < len(view):
+        tag, place = _varint(view, place)
+        kind = tag & 7
+        if kind == 2:
+            size, place = _varint(view, place)
+            yield tag >> 3, view[place : place + size]
+            place += size
+        elif kind == 0:
+            value, place = _varint(view, place)
+            yield tag >> 3, value
+        elif kind in (1, 5):
+            place += 8 if kind == 1 else 4
+        else:
+            raise ValueError("a dump that is no protocol buffer")
+
+
+def _varint(view: memoryview, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = view[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+        shift += 7
