@@ -1,7 +1,7 @@
 """Eager ops: each one is a call of a graph of one op, recorded from an op callback.
 
 Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: the arguments of an op callback
-(`op_callbacks.add_op_callback`), `EagerTensor._id`, `EagerTensor._handle_data`, `EagerTensor._numpy_internal`.
+(`op_callbacks.add_op_callback`), `EagerTensor._handle_data`, `EagerTensor._numpy_internal`.
 """
 
 from collections.abc import Sequence

@@ -22,6 +22,8 @@ from tfbisect.trace import TraceWriter
 
 FLUSH_SHARE = 0.05  # of the run's time may go into flushing, beyond the flush that the end of a step asks for
 EARLIER_THREADS = 60000  # numbers of threads started before recording, in the order in which they do something
+PRODUCER = "_tfbisect_producer"  # key in an eager tensor's __dict__: (recording, call, result) that made it
+_tokens = itertools.count()  # tells recordings of one process apart
 CALLBACK_THREAD = 65535  # TensorFlow's own threads, which run py_functions in any order
 
 
@@ -46,7 +48,7 @@ class Recording:
         self.step = -1  # the step the program is in; -1 for none
         self._steps = itertools.count()
         self._ids = itertools.count()
-        self._producers: dict[int, tuple[int, int]] = {}  # EagerTensor id -> (call, result)
+        self._token = next(_tokens)
         self._threads = threading.local()
         self._earlier_threads = itertools.count(EARLIER_THREADS)
         self._open: set[int] = set()
@@ -115,8 +117,8 @@ class Recording:
     # --- where values come from -------------------------------------------------------------------------------------
 
     def produced(self, tensor: Any, call: int, result: int) -> None:
-        """Remember that an eager tensor is a result of a call."""
-        self._producers[tensor._id] = (call, result)
+        """Remember that an eager tensor is a result of a call. The tensor itself does: what is known goes with it."""
+        tensor.__dict__[PRODUCER] = (self._token, call, result)
 
     def producer(self, tensor: Any, thread: Thread, taker: str, stack: int) -> tuple[int, int]:
         """(call, result) that made an eager tensor.
@@ -124,11 +126,11 @@ class Recording:
         One that no recorded call made is a value that Python handed in (`tf.constant`, a NumPy array), or a resource
         that was there before: it gets a call of its own, which carries the op type and line of the first op to take it.
         """
-        found = self._producers.get(tensor._id)
-        if found is None:
+        known = tensor.__dict__.get(PRODUCER)
+        if known is None or known[0] != self._token:
             maker = self._entry if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE else self._host_value
-            found = self._producers[tensor._id] = (maker(tensor, thread, taker, stack), 0)
-        return found
+            known = tensor.__dict__[PRODUCER] = (self._token, maker(tensor, thread, taker, stack), 0)
+        return known[1], known[2]
 
     def _entry(self, tensor: Any, thread: Thread, taker: str, stack: int) -> int:
         """A resource that was made before recording, or by something unseen: named by what it holds and its order."""
