@@ -227,8 +227,8 @@ class _Bisection:
 
     @cached_property
     def _shared(self) -> set[int]:
-        graphs = [graph for graph, _ in self.alignment.first_pair]
-        return {graph for graph in set(graphs) if graphs.count(graph) > 1} if len(set(graphs)) < len(graphs) else set()
+        counts = Counter(graph for graph, _ in self.alignment.first_pair)
+        return {graph for graph, count in counts.items() if count > 1}
 
     def _behind(self, ref_a: Ref, handle_a: Any, ref_b: Ref, handle_b: Any) -> Outcome:
         """How what is behind a handle compares: a variable's bytes, or what an iterator or table was filled with."""
@@ -256,7 +256,7 @@ class _Bisection:
             node = self.a.flow(ref_a.call).nodes[ref_a.node]
             if not self.equality.same_handle(handle_a, handle_b):
                 return UNKNOWN
-            variable = node.op in ("ReadVariableOp", "_ReadVariablesOp") or bool(node.flags & NodeFlag.WRITER)
+            variable = self.a.flow(ref_a.call).pure_read(ref_a.node) or bool(node.flags & NodeFlag.WRITER)
             return Outcome(Status.ENTRY) if variable else EQUAL
         return self.equality.state(ref_a, handle_a, ref_b, handle_b)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality, Finding
-from tfbisect.flow import CALLS, PARTIAL_WRITE, PURE_READS, STRING
+from tfbisect.flow import CALLS, PARTIAL_WRITE, STRING
 from tfbisect.model import GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run, Terminal
 
@@ -74,7 +74,7 @@ class Categories:
         maker = self._handle_maker(row)
         if _GIVES_INPUT.search(node.op) or "Iterator" in maker:
             return "race" if self._same_in_other_order(row, all_of_them=True) else "input"
-        if entry or node.op in PURE_READS or _TABLE.search(node.op):
+        if entry or flow.pure_read(index) or _TABLE.search(node.op):
             return "state"
         pure = not node.flags & NodeFlag.STATEFUL or node.op in CALLS
         pure = pure or (kind == SiteKind.WRITE and not PARTIAL_WRITE.search(node.op))
@@ -138,7 +138,7 @@ class Categories:
         """Whether an op reads or writes a variable that an op of the same call writes, and no edge orders the two."""
         run = self._a
         flow, node, _slot, kind = run.node_of(row)
-        if kind != SiteKind.WRITE and flow.nodes[node].op not in PURE_READS:
+        if kind != SiteKind.WRITE and not flow.pure_read(node):
             return False
         terminal = _handle_input(run, row)
         if terminal is None:

@@ -11,7 +11,7 @@ from typing import Any
 from tfbisect import knowledge
 from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import Categories, of_finding
-from tfbisect.flow import PURE_READS, Flow
+from tfbisect.flow import Flow
 from tfbisect.metrics import difference
 from tfbisect.model import (
     Cause,
@@ -181,7 +181,7 @@ class Portraits:
                 "state": "the writes that it sees are not the same in both runs",
                 "order": "the last write that it sees is another one, though both runs did the same writes",
             }[finding.what]
-        kind, node = self._runs[0].node_of(suspect.row)[3], self._runs[0].node(suspect.row)
+        flow, node, _slot, kind = self._runs[0].node_of(suspect.row)
         if kind == SiteKind.CONST:
             return "a constant of the graph differs: Python made it when the function was traced"
         if finding is not None or self._runs[0].host_value(suspect.row):
@@ -190,7 +190,7 @@ class Portraits:
             if category == "structure":
                 return "a value that Python handed in has another shape"
             return "a value that Python handed in differs, and nothing that an op computed differed before"
-        if suspect.entry and node.op in PURE_READS:
+        if suspect.entry and flow.pure_read(node):
             return "what the variable held differed before anything recorded wrote it"
         if suspect.entry:
             return "nothing recorded wrote the variable before, so what it held is not known to be equal"

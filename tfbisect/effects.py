@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from tfbisect.equality import Equality
-from tfbisect.flow import PURE_READS, STRING, VARIANT
+from tfbisect.flow import STRING, VARIANT
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Run
 
@@ -121,7 +121,7 @@ class Effects:
             if (a.event_call[row], slot) in a.takers or flow.graph.kind != GraphKind.EAGER or kind != SiteKind.OUTPUT:
                 continue
             op = flow.nodes[node]
-            if op.op in PURE_READS or a.dtype(row) in (STRING, VARIANT):
+            if flow.pure_read(node) or a.dtype(row) in (STRING, VARIANT):
                 continue
             if op.op == "Identity" and all(self._is_read(edge) for edge in self._edges[number]):
                 continue  # `variable.numpy()`: what a variable held for a while is no result
@@ -129,8 +129,10 @@ class Effects:
         return found
 
     def _is_read(self, number: int) -> bool:
-        pairs = self._equality.pairs
-        return number < len(pairs) and self._equality.a.node(pairs[number][0]).op in PURE_READS
+        if number >= self._events:
+            return False
+        flow, node, _slot, _kind = self._equality.a.node_of(self._equality.pairs[number][0])
+        return flow.pure_read(node)
 
     # -- file names --------------------------------------------------------------------------------------------------
 

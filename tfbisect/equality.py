@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tfbisect.alignment import Alignment
-from tfbisect.flow import CALLS, EXITS, MERGES, PURE_READS
+from tfbisect.flow import CALLS, EXITS, MERGES
 from tfbisect.model import SiteKind
 from tfbisect.provenance import Handle, Kind, Ref, Run, Terminal, Write
 
@@ -413,7 +413,7 @@ class Equality:
         """How what a variable held before a node ran compares."""
         one, two = self.a.state(ref_a, handle_a), self.b.state(ref_b, handle_b)
         same = self.same_handle(handle_a, handle_b)
-        read = self.a.flow(ref_a.call).nodes[ref_a.node].op in PURE_READS
+        read = self.a.flow(ref_a.call).pure_read(ref_a.node)
         passed: list[tuple[int, int]] = []
         while one is not None and two is not None:
             if one.row < 0 or two.row < 0:

@@ -28,9 +28,10 @@ OVERWRITES = frozenset({"AssignVariableOp", "Assign"})  # what was there before 
 # Takes a variable's handle and gives nothing of its bytes away, or overwrites them unseen.
 IGNORES_STATE = OVERWRITES | frozenset({
     "VarIsInitializedOp", "IsVariableInitialized", "VarHandleOp", "DestroyResourceOp",
-    "DisableCopyOnRead", "VariableShape", "NoOp", "_Retval", "Identity",
+    "DisableCopyOnRead", "VariableShape", "NoOp", "_Retval",
 })  # fmt: skip
 PURE_READS = frozenset({"ReadVariableOp", "_ReadVariablesOp", "ResourceGather", "ResourceGatherNd"})
+_REF_READS = frozenset({"Identity", "RefIdentity"})  # of a v1 reference variable
 # Writes that leave the rest of the variable as it was, and whose event holds only the rows they wrote.
 PARTIAL_WRITE = re.compile(r"Scatter|Sparse")
 # Ops that run a function whose ops are not events of the same graph.
@@ -167,6 +168,14 @@ class Flow:
         if target.role == Role.EVENT and source.frame == self.nodes[node].frame:
             return Way.HERE, target.site
         return Way.WALK, place
+
+    def pure_read(self, node: int) -> bool:
+        """Whether an op gives what a variable holds and nothing else."""
+        op = self.nodes[node].op
+        if op in _REF_READS and not self.nodes[node].flags & NodeFlag.FORWARDER:
+            data = self.data_inputs(node)
+            return bool(data) and self.target(data[0].src, data[0].slot).role == Role.HANDLE
+        return op in PURE_READS
 
     # -- order ---------------------------------------------------------------------------------------------------
 

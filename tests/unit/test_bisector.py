@@ -257,6 +257,26 @@ def test_variables_of_a_session_are_known_by_name(two):
     assert named(two(program)) == ["value"]
 
 
+def test_reference_variables_carry_a_difference_from_run_to_run(two):
+    def program(r: Recorder, run: str) -> None:
+        nodes = [
+            Node("weights", "VariableV2", flags=NodeFlag.STATEFUL),
+            Node("read", "Identity", inputs=(Edge(0, 0),)),
+            Node("grad", "MatMul", inputs=(Edge(1, 0),)),
+            Node("update", "ApplyGradientDescent", inputs=(Edge(0, 0), Edge(2, 0)), flags=NodeFlag.WRITER),
+        ]
+        graph, site = r.function("run", nodes, [(1, 0, 0, 1), (2, 0, 0, 1), (3, 0, SiteKind.WRITE, 1)])
+        for step in range(3):
+            k = 1000 if run == "b" and step else 0
+            late = 1000 if run == "b" and step > 1 else 0
+            call = r.new_call()
+            for i, digest in enumerate((10 + step + late, 20 + step + k, 11 + step + k)):
+                r.writer.event(call, site + i, 0, 1, digest)
+            r.call(call, graph, 4)
+
+    assert [(c.name, c.step) for c in two(program).culprits] == [("grad", 1)]
+
+
 # -- what Python hands in ---------------------------------------------------------------------------------------------
 
 
