@@ -223,3 +223,16 @@ def test_a_keras_batch_is_a_step(path: Path) -> None:
     }  # fmt: skip
     assert training == {0, 1, 2, 3}
     assert int(trace.calls[-1]["step"]) == -1
+
+
+def test_a_variable_that_an_op_is_given_as_it_is_counts_as_read(path: Path) -> None:
+    v = tf.Variable([[1.0, 2.0]])
+    w = tf.Variable([[3.0, 4.0]])
+    with recording(path) as views:
+        tf.raw_ops.AddN(inputs=[v, w, v])
+        tf.raw_ops.Sub(x=w, y=v)
+    (view,) = views
+    reads = view.of("ReadVariableOp")
+    assert [e.digest for e in reads] == [host_digest(x) for x in (v, w, v, w, v)]
+    flags = [view.trace.graphs[int(c["graph"])].nodes[0].flags for c in view.trace.calls]
+    assert not any(NodeFlag.HOSTVALUE in flag for flag in flags)

@@ -413,3 +413,16 @@ def test_the_programs_own_collection_of_graphs_goes_on(path: Path, x: tf.Tensor,
     (logged,) = (tmp_path / "logs").iterdir()
     events = tf.compat.v1.train.summary_iterator(str(logged))
     assert any(event.HasField("summary") or event.graph_def for event in events)
+
+
+def test_what_was_computed_before_a_check_failed_is_kept(path: Path, x: tf.Tensor) -> None:
+    @tf.function
+    def checked(x: tf.Tensor) -> tf.Tensor:
+        y = tf.sin(x) * 2.0
+        return tf.cos(tf.debugging.check_numerics(tf.math.log(y - 5.0), "no logarithm"))
+
+    with recording(path) as views, pytest.raises(tf.errors.InvalidArgumentError, match="no logarithm"):
+        checked(x)
+    (view,) = views
+    assert {e.op for e in view.events if e.kind == SiteKind.OUTPUT} >= {"Sin", "Log"}
+    assert not view.of("Cos")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import tempfile
 import threading
 from collections import Counter
@@ -222,6 +223,22 @@ def test_a_branch_that_was_not_taken_wrote_nothing(path: Path) -> None:
     assert len(views[0].of("AssignAddVariableOp", SiteKind.WRITE)) == 1
 
 
+@pytest.mark.parametrize("resource", [False, True])
+def test_a_variable_that_is_written_twice_is_an_event_after_each_write(path: Path, resource: bool) -> None:
+    with tf.Graph().as_default(), recording(path) as views, v1.Session() as session:
+        state = variable("state", [], resource, initializer=v1.zeros_initializer(), trainable=False)
+        with tf.control_dependencies([tf.identity(v1.assign_add(state, 1.0))]):
+            last = v1.assign(state, state.read_value() * 5.0)
+        session.run(state.initializer)
+        session.run([last.op])
+        session.run([last.op])
+    (view,) = views
+    first = view.of("AssignAddVariableOp" if resource else "AssignAdd", SiteKind.WRITE)
+    assert [event.digest for event in first] == [host_digest(np.float32(i)) for i in (1, 6)]
+    second = view.of("AssignVariableOp" if resource else "Assign", SiteKind.WRITE)
+    assert [event.digest for event in second] == [host_digest(np.float32(i)) for i in (0, 5, 30)]
+
+
 @pytest.mark.parametrize("v2", [False, True])
 def test_each_iteration_of_nested_loops_has_its_path(path: Path, v2: bool) -> None:
     before = v1.control_flow_v2_enabled()
@@ -231,7 +248,7 @@ def test_each_iteration_of_nested_loops_has_its_path(path: Path, v2: bool) -> No
             start = v1.placeholder(tf.float32, [2])
 
             def inner(i: Any, j: Any, x: Any) -> Any:
-                odd = v1.cond(tf.equal(j % 2, 1), lambda: tf.sin(x), lambda: tf.exp(-x))
+                odd = v1.cond(tf.equal(j % 2, 1), lambda: tf.sin(x), lambda: tf.square(x))
                 return i, j + 1, odd + tf.tanh(x)
 
             def outer(i: Any, x: Any) -> Any:
@@ -246,7 +263,7 @@ def test_each_iteration_of_nested_loops_has_its_path(path: Path, v2: bool) -> No
     assert set().union(*view.paths("Cos").values()) == {(i,) for i in range(4)}
     assert set().union(*view.paths("Tanh").values()) == {(i, j) for i in range(4) for j in range(i)}
     assert set().union(*view.paths("Sin").values()) == {(i, j) for i in range(4) for j in range(i) if j % 2}
-    assert set().union(*view.paths("Exp").values()) == {(i, j) for i in range(4) for j in range(i) if not j % 2}
+    assert set().union(*view.paths("Square").values()) == {(i, j) for i in range(4) for j in range(i) if not j % 2}
     assert any("parallel_iterations" in opaque.reason for opaque in view.trace.opaque)
 
 
@@ -293,11 +310,34 @@ def test_make_callable_and_interactive_sessions_are_recorded_and_partial_runs_ar
         y.eval({x: data(3)})
         session.make_callable(y, [x])(data(3))
         handle = session.partial_run_setup([y], [x])
-        session.partial_run(handle, y, {x: data(3)})
+        with contextlib.suppress(tf.errors.NotFoundError):  # TensorFlow 2.21 does not find the feed, recorded or not
+            session.partial_run(handle, y, {x: data(3)})
         session.close()
     (view,) = views
     assert len(view.of("Sin")) == 2
     assert [o.count for o in view.trace.opaque if o.name == "Session.partial_run"] == [1]
+
+
+def test_datasets_restores_and_run_metadata(path: Path, tmp_path: Path) -> None:
+    with tf.Graph().as_default(), recording(path) as views, v1.Session() as session:
+        rows = v1.data.make_one_shot_iterator(tf.data.Dataset.range(6).map(lambda i: i * 2).batch(2)).get_next()
+        state = variable("state", [], True, initializer=v1.zeros_initializer())
+        saver = v1.train.Saver()
+        session.run(state.initializer)
+        session.run(state.assign(3.0).op)
+        saver.save(session, str(tmp_path / "model"))
+        session.run(state.initializer)
+        saver.restore(session, str(tmp_path / "model"))
+        metadata = v1.RunMetadata()
+        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        assert session.run([state, rows], options=options, run_metadata=metadata)[0] == 3.0
+        assert len(metadata.step_stats.dev_stats)
+        assert session.run(rows).tolist() == [4, 6]
+    (view,) = views
+    assert len(view.of("IteratorGetNext")) == 2
+    restored = [event for event in view.of("AssignVariableOp", SiteKind.WRITE) if "save" in event.node]
+    assert [event.digest for event in restored] == [host_digest(np.float32(3))]
+    assert [o.count for o in view.trace.opaque if "metadata" in o.reason] == [1]
 
 
 def test_strings_are_recorded(path: Path) -> None:
@@ -317,7 +357,7 @@ def test_strings_are_recorded(path: Path) -> None:
 def _error(run: Callable[[], Any]) -> tuple[type[BaseException], str]:
     with pytest.raises(Exception) as caught:  # noqa: PT011
         run()
-    return caught.type, str(caught.value)
+    return caught.type, re.sub(r"_\d+_fifo_queue", "_fifo_queue", str(caught.value))  # numbered over the process
 
 
 def _failing() -> list[tuple[type[BaseException], str]]:

@@ -4,6 +4,7 @@ Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: the argume
 (`op_callbacks.add_op_callback`), `EagerTensor._handle_data`, `EagerTensor._numpy_internal`.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,9 +60,12 @@ class EagerRecorder:
         finally:
             thread.muted = False
 
-    def _record(self, thread: Thread, op: str, inputs: Sequence[Any], attrs: Any, outputs: Any) -> None:
+    def _record(
+        self, thread: Thread, op: str, inputs: Sequence[Any], attrs: Any, outputs: Any, stack: int | None = None
+    ) -> None:
         recording = self._recording
-        stack = recording.stacks.here(2)
+        if stack is None:
+            stack = recording.stacks.here(2)
         if outputs is None:
             outputs = ()
         elif not isinstance(outputs, list | tuple):
@@ -71,7 +75,11 @@ class EagerRecorder:
         if plan is None:
             plan = self._plans[key] = self._plan(op, stack, inputs, attrs, outputs)
         writer = recording.writer
-        sources = [recording.producer(tensor, thread, op, stack) for tensor in inputs]
+        sources = []
+        for index, tensor in enumerate(inputs):
+            if not recording.is_known(tensor) and tensor.dtype.as_datatype_enum != digest.DT_RESOURCE:
+                self._read_by_tensorflow(thread, op, index, tensor, stack)
+            sources.append(recording.producer(tensor, thread, op, stack))
         call = recording.new_call()
         for index, source in enumerate(sources):
             writer.link(call, index, *source)
@@ -86,6 +94,20 @@ class EagerRecorder:
             call, plan.graph, thread.number, CallState.OK, recording.parent(thread), recording.step, stack
         )  # fmt: skip
         recording.flush()
+
+    def _read_by_tensorflow(self, thread: Thread, op: str, index: int, tensor: Any, stack: int) -> None:
+        """Record the read of a variable that Python handed to an op as it is.
+
+        TensorFlow's fast path reads such a variable in C++ and calls nobody back. The op's Python function, whose frame
+        called us, still holds the variable under the name of the op's argument.
+        """
+        variable = _argument(op, index)
+        handle = getattr(variable, "handle", None)
+        data = getattr(handle, "_handle_data", None)
+        if data is None or not data.is_set or data.shape_and_type[0].dtype != tensor.dtype.as_datatype_enum:
+            return
+        attrs = ("dtype", tensor.dtype.as_datatype_enum)
+        self._record(thread, "ReadVariableOp", (handle,), attrs, (tensor,), stack)
 
     def _written(
         self, plan: _Plan, op: str, inputs: Sequence[Any], position: int, dtype: int
@@ -124,7 +146,8 @@ class EagerRecorder:
         if any(dtype == digest.DT_VARIANT for dtype in dtypes):
             flags |= NodeFlag.OPAQUE
         nodes = [Node(name=f"arg{index}", op="_Arg", index=index) for index in range(count)]
-        text = digest.of_text([(str(k), _plain(v)) for k, v in zip(attrs[::2], attrs[1::2], strict=True)])
+        pairs = zip(map(str, attrs[::2]), attrs[1::2], strict=True)
+        text = digest.of_text([(key, _plain(value)) for key, value in pairs if key not in optypes.IGNORED_ATTRS])
         device = getattr(outputs[0], "device", "") if outputs else ""
         nodes.append(Node(
             name=op, op=op, device=device, stack=stack, attrs=text, flags=flags,
@@ -148,6 +171,24 @@ class EagerRecorder:
         source = recording.stacks.innermost(stack)
         where = f"{source[0]}:{source[1]}" if source else "?"
         return _Plan(graph, sites, writes, f"{op} at {where}", rows, indices)
+
+
+def _argument(op: str, index: int) -> Any:
+    """What an op's Python function was given for its data input number `index`; None when that is not to be had."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tfbisect.recorder"):
+        frame = frame.f_back
+    definition = op_def_registry.get(op)
+    if frame is None or definition is None:
+        return None
+    given = frame.f_locals
+    values: list[Any] = []
+    for arg in definition.input_arg:
+        if arg.name not in given:
+            return None
+        value = given[arg.name]
+        values += value if (arg.number_attr or arg.type_list_attr) and isinstance(value, list | tuple) else [value]
+    return values[index] if index < len(values) else None
 
 
 def _variables(inputs: Sequence[Any]) -> list[tuple[int, int]]:

@@ -29,11 +29,6 @@ from tfbisect.recorder.twin import GROUP_SIZE, PATH, QUEUE, QUEUE_SHAPES, QUEUE_
 # Of the process, not of one recording: twins and rows of an earlier recording may still be about.
 _fresh, _group_numbers = itertools.count(), itertools.count()
 Plain = Callable[[Any, bytes, Sequence[Any], int], Any]
-_IGNORED_ATTRS = frozenset({
-    "_class", "_output_shapes", "config_proto", "config", "executor_type", "token", "shared_name", "container",
-    "_XlaHasReferenceVars", "_user_specified_name", "_input_shapes", "value", "_resource_arg_unique_id",
-    "_handle_shapes", "_handle_dtypes", "_collective_manager_ids", "_kernel", "_has_manual_control_dependencies",
-})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -435,7 +430,7 @@ def _attrs_digest(node: Any) -> int:
     """Digest of a node's attributes that mean the same in another process: no tokens, uids or placements."""
     rows = []
     for key in sorted(node.attr):
-        if key in _IGNORED_ATTRS or key.startswith("_Xla"):
+        if key in optypes.IGNORED_ATTRS or key.startswith("_Xla"):
             continue
         value = node.attr[key]
         if value.HasField("func"):

@@ -38,6 +38,15 @@ HANDLE_CARRIERS = frozenset({"Identity", "Enter", "Switch", "_SwitchN", "Exit", 
 # Writes whose `indices` input is a list of rows of the first dimension; the others with indices take full index tuples.
 ROW_WRITES = re.compile("ResourceScatter(?!Nd)|ResourceSparseApply")
 
+# Attributes that name things of one process, or repeat what the graph says: they are not compared.
+IGNORED_ATTRS = frozenset({
+    "_class", "_output_shapes", "config_proto", "config", "executor_type", "token", "shared_name", "container",
+    "_XlaHasReferenceVars", "_user_specified_name", "_input_shapes", "value", "_resource_arg_unique_id",
+    "_handle_shapes", "_handle_dtypes", "_collective_manager_ids", "_kernel", "_has_manual_control_dependencies",
+})  # fmt: skip
+# Ops that fail on purpose, or run code that may: what was recorded before them is put away before they run.
+MAY_FAIL = HOST | {"Assert", "CheckNumerics", "CheckNumericsV2"}
+
 _UID = re.compile(r"(?:_\d+)+$")
 _PREFIX = re.compile(r"^__(inference|forward|backward)_")
 ONEDNN = re.compile(r"^_Mkl(?:Native)?")  # oneDNN's `_MklMatMul` is the user's `MatMul` by another kernel

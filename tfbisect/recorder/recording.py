@@ -120,6 +120,11 @@ class Recording:
         """Remember that an eager tensor is a result of a call. The tensor itself does: what is known goes with it."""
         tensor.__dict__[PRODUCER] = (self._token, call, result)
 
+    def is_known(self, tensor: Any) -> bool:
+        """Whether it is known which call made an eager tensor."""
+        known = tensor.__dict__.get(PRODUCER)
+        return known is not None and known[0] == self._token
+
     def producer(self, tensor: Any, thread: Thread, taker: str, stack: int) -> tuple[int, int]:
         """(call, result) that made an eager tensor.
 

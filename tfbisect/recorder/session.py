@@ -9,7 +9,6 @@ executors hands the executed graph out, and runs nothing. A second callable watc
 It holds the session's own kernels, so random streams, queues and variables are the program's.
 """
 
-import atexit
 import contextlib
 import threading
 import weakref
@@ -114,6 +113,11 @@ class SessionRecorder:
         self._folders: Folders | None = None
         self._own_step = -1
 
+    @staticmethod
+    def info() -> dict[str, Any]:
+        """For a trace whose graphs are all of sessions: their events are hashed on the host, not inside a twin."""
+        return {"digest": {"graph": digest.SCHEMES["host"]}}
+
     def release(self) -> None:
         """The recording is over: the callables and the folder go."""
         with self._lock:
@@ -198,12 +202,12 @@ class SessionRecorder:
         recording = self._recording
         try:
             variables = self._variables(session, plan) if state == CallState.OK and recording.active else {}
-            dumps = session_dumps.take(lane.folder)
+            dumps = session_dumps.take(lane.folder) if recording.active else []
             plan.nbytes = sum(dump.nbytes for dump in dumps)
             with self._lock:
                 plan.lanes.append(lane)
             if not recording.active:
-                return
+                return self.release()  # it ended while this call ran
             assert plan.layout is not None
             paths = session_graph.iterations(plan.layout, dumps)
             result = _Result(dumps, paths, [dump.digest for dump in dumps], variables)
@@ -217,6 +221,9 @@ class SessionRecorder:
     def _append(self, plan: Plan, call: int, step: int, state: CallState, result: _Result, stack: int) -> None:
         recording, writer = self._recording, self._recording.writer
         ran: dict[tuple[str, int], tuple[int, ...]] = {}
+        proofs: dict[tuple[str, int], list[tuple[Dump, tuple[int, ...], int]]] = {
+            write.proof: [] for _site, write in plan.writes if write.proof is not None
+        }
         for dump, path, number in zip(result.dumps, result.paths, result.digests, strict=True):
             key = dump.node, dump.slot
             site = plan.sites.get(key, -1)
@@ -226,12 +233,14 @@ class SessionRecorder:
                 recording.unseen(dump.node, "", "its loop iteration could not be told")
                 continue
             ran[key] = path
+            if key in proofs:
+                proofs[key].append((dump, path, number))
             kept = 0
             if key in plan.wanted and isinstance(dump.data, memoryview) and recording.policy.admits(dump.nbytes):
                 kept = writer.value(dump.data)
             writer.event(call, site, writer.iteration(path), writer.shape(dump.shape), number, kept)
             recording.events += 1
-        self._append_writes(plan, call, ran, result.variables)
+        self._append_writes(plan, call, ran, result.variables, proofs)
         thread = recording.thread()
         number = thread.number
         if threading.current_thread().name.startswith(_QUEUE_RUNNER):
@@ -240,11 +249,17 @@ class SessionRecorder:
         recording.flush()
 
     def _append_writes(
-        self, plan: Plan, call: int, ran: Mapping[tuple[str, int], tuple[int, ...]], variables: Mapping[str, Any]
+        self, plan: Plan, call: int, ran: Mapping[tuple[str, int], tuple[int, ...]], variables: Mapping[str, Any],
+        proofs: Mapping[tuple[str, int], list[tuple[Dump, tuple[int, ...], int]]],
     ) -> None:  # fmt: skip
         """What the variables hold now is what the last op wrote."""
         recording, writer = self._recording, self._recording.writer
         for site, write in plan.writes:
+            if write.proof is not None:
+                for dump, at, number in proofs.get(write.proof, ()):
+                    writer.event(call, site, writer.iteration(at), writer.shape(dump.shape), number)
+                    recording.events += 1
+                continue
             value = variables.get(write.variable)
             path: tuple[int, ...] = ()
             if write.witnesses is not None:
@@ -331,7 +346,7 @@ class SessionRecorder:
             if not graphs:
                 raise executed.NotToBeHad("TensorFlow did not hand out the executed graph")
             graph = executed.joined(graphs)
-            plan.layout = session_graph.layout(graph, known.user, signature.feeds, signature.fetches, known.number)
+            plan.layout = session_graph.layout(graph, known.user, signature.feeds, known.number)
             self._find_reads(session, known, plan)
             plan.lanes.append(self._new_lane(session, plan))
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
@@ -344,8 +359,8 @@ class SessionRecorder:
     def _prepare(self) -> None:
         if self._folders is None:
             folders = Folders()
-            atexit.register(folders.close)
             if not session_dumps.lift_disk_limit(folders.new()):
+                folders.close()
                 raise executed.NotToBeHad("TensorFlow's debugger does not dump into files here")
             self._folders = folders
 
@@ -402,7 +417,9 @@ class SessionRecorder:
         for write in layout.writes:
             node = layout.nodes[write.node]
             reason = ""
-            if write.variable not in plan.read:
+            if write.proof is not None:
+                pass
+            elif write.variable not in plan.read:
                 reason = f"the graph has no op that reads {write.variable}"
             elif not write.last:
                 reason = f"{write.variable} is written again in the same call"

@@ -6,7 +6,7 @@ TensorFlow API used here, tried on 2.21.0: `Operation.traceback`, `Operation._or
 
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from tensorflow.python.framework import op_def_registry
 from tfbisect.model import Edge, Node, NodeFlag
 from tfbisect.recorder import controlflow, executed, function, ops, origins
 from tfbisect.recorder.controlflow import Frame, base, slot
-from tfbisect.recorder.digest import DT_RESOURCE, DT_STRING, DT_VARIANT, REF
+from tfbisect.recorder.digest import DT_RESOURCE, DT_VARIANT, REF
 from tfbisect.recorder.session_dumps import Dump
 from tfbisect.recorder.twin import outputs_of, user_op
 
@@ -44,6 +44,7 @@ class Write:
     dtype: int
     last: bool  # no other op of the call writes the variable after it
     witnesses: tuple[tuple[str, int], ...] | None
+    proof: tuple[str, int] | None  # a watched read that gives what this op wrote, in the same iterations
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class UserGraph:
         return None
 
 
-def layout(graph: Any, user: UserGraph, feeds: Sequence[str], fetches: Sequence[str], session: int) -> Layout:
+def layout(graph: Any, user: UserGraph, feeds: Sequence[str], session: int) -> Layout:
     """Raises controlflow.Unsupported when the graph's control flow is not of the kinds TensorFlow makes.
 
     session: its number in the process; variables of the second and later ones are named after it, for they are others.
@@ -139,7 +140,7 @@ def layout(graph: Any, user: UserGraph, feeds: Sequence[str], fetches: Sequence[
     result.trains = any(
         write.variable in trainable and protos[write.node].name not in initial for write in result.writes
     ) and not any(node.op.startswith("Restore") for node in protos)
-    _describe(result, outputs, frames, shared, user, (feeds, fetches), session)
+    _describe(result, outputs, frames, shared, user, feeds, session)
     return result
 
 
@@ -189,9 +190,8 @@ def _watch(
             continue
         for place, dtype in enumerate(types[: _own_outputs(node, len(types))]):
             plain = dtype % REF
-            handle = plain in (DT_RESOURCE, DT_VARIANT) or (dtype > REF and plain == DT_STRING)
-            if (node.name, place) not in taken or handle:
-                continue
+            if (node.name, place) not in taken or plain in (DT_RESOURCE, DT_VARIANT) or dtype > REF:
+                continue  # a reference is the variable itself
             if node.name in shared:
                 result.unseen.append((number, ADDN))
             else:
@@ -269,16 +269,59 @@ def _find_writes(
             variable = _variable(by_name, node.input[place]) if place not in references else None
             if variable is not None and variable.op == "VarHandleOp":
                 found.append((number, place, variable))
-    bit = {number: 1 << i for i, number in enumerate(dict.fromkeys(number for number, _, _ in found))}
+    reads = _reads(result, by_name, {variable.name for _, _, variable in found})
+    numbers = dict.fromkeys([number for number, _, _ in found] + list(reads))
+    bit = {number: 1 << i for i, number in enumerate(numbers)}
     above = _above(result.protos, bit)
     for number, place, variable in found:
         others = [other for other, _, same in found if same.name == variable.name and other != number]
         node = result.protos[number]
-        witnesses = None
-        if frames[node.name] or branches[node.name]:
-            witnesses = _witnesses(result, node, by_name, frames, branches)
+        here = frames[node.name], branches[node.name]
+        witnesses, proof = None, None
         last = not any(above[other] & bit[number] for other in others)
-        result.writes.append(Write(number, place, variable.name, variable.attr["dtype"].type, last, witnesses))
+        if any(here):
+            witnesses = _witnesses(result, node, frames, branches)
+        if here[0] or not last:
+            for read, name in reads.items():
+                proto = result.protos[read]
+                if name != variable.name or (frames[proto.name], branches[proto.name]) != here:
+                    continue
+                between = [x for x in others if not above[number] & bit[x] and not above[x] & bit[read]]
+                if above[read] & bit[number] and not between and (proto.name, 0) in result.watched:
+                    proof = proto.name, 0
+        dtype = variable.attr["dtype"].type
+        result.writes.append(Write(number, place, variable.name, dtype, last, witnesses, proof))
+    for read, name in reads.items():
+        writes = [write for write in result.writes if write.variable == name]
+        if not _certain(result, read, writes, frames, above, bit):
+            result.watched.pop((result.protos[read].name, 0), None)
+            result.unseen.append((read, f"what {name} held before it cannot be told"))
+
+
+def _reads(result: Layout, by_name: Mapping[str, Any], variables: Set[str]) -> dict[int, str]:
+    """{node that reads a variable which the call writes and does nothing else: the variable}"""
+    found = {}
+    for number, node in enumerate(result.protos):
+        if node.op == "ReadVariableOp" or (node.op == "Identity" and (node.name, 0) in result.watched):
+            variable = _variable(by_name, node.input[0])
+            if variable is not None and variable.name in variables:
+                found[number] = variable.name
+    return found
+
+
+def _certain(
+    result: Layout, read: int, writes: Sequence[Write], frames: Mapping[str, Frame], above: Sequence[int],
+    bit: Mapping[int, int],
+) -> bool:  # fmt: skip
+    """Whether the write that a read follows is recorded: otherwise the read would seem to be the first to differ."""
+    before = [write for write in writes if above[read] & bit[write.node]]
+    frame = frames[result.protos[read].name]
+    for write in writes:
+        around = frames[result.protos[write.node].name]
+        if around and around[:1] == frame[:1] and write.proof is None:
+            return False  # of a loop only the last iteration's write is recorded
+    latest = [w for w in before if not any(above[o.node] & bit[w.node] for o in before if o.node != w.node)]
+    return all(write.last or write.proof is not None for write in latest)
 
 
 def _above(protos: Sequence[Any], bit: Mapping[int, int]) -> list[int]:
@@ -293,8 +336,7 @@ def _above(protos: Sequence[Any], bit: Mapping[int, int]) -> list[int]:
 
 
 def _witnesses(
-    result: Layout, node: Any, by_name: Mapping[str, Any], frames: Mapping[str, Frame],
-    branches: Mapping[str, controlflow.Branch],
+    result: Layout, node: Any, frames: Mapping[str, Frame], branches: Mapping[str, controlflow.Branch]
 ) -> tuple[tuple[str, int], ...]:  # fmt: skip
     """Watched outputs among what a node takes or gives that run in exactly the same iterations and branches."""
     around = [(base(ref), slot(ref)) for ref in node.input if not ref.startswith("^")] + [(node.name, 0)]
@@ -311,7 +353,7 @@ def _witnesses(
 
 def _describe(
     result: Layout, outputs: Mapping[str, list[int] | None], frames: Mapping[str, Frame], shared: frozenset[str],
-    user: UserGraph, ends: tuple[Sequence[str], Sequence[str]], session: int,
+    user: UserGraph, feeds: Sequence[str], session: int,
 ) -> None:  # fmt: skip
     """Fill in the nodes as the trace keeps them."""
     protos = result.protos
@@ -327,9 +369,8 @@ def _describe(
         flags |= NodeFlag.OPAQUE if local in opaque else NodeFlag.NONE
         index = node.attr["index"].i if argument or output else -1
         name = node.name
-        if argument or output:
-            known = ends[0] if argument else ends[1]
-            name = known[index].removesuffix(":0") if index < len(known) else name
+        if argument and index < len(feeds) and feeds[index].removesuffix(":0") not in number:
+            name = feeds[index].removesuffix(":0")
         elif not any(not ref.startswith("^") for ref in node.input) and _is_handle(node, outputs):
             name += suffix
         op = user.find(node.name) if not argument and not output else None
@@ -375,15 +416,14 @@ def _is_handle(node: Any, outputs: Mapping[str, list[int] | None]) -> bool:
 
 
 def _edges(node: Any, by_name: Mapping[str, Any], number: Mapping[str, int]) -> tuple[Edge, ...]:
-    """A node's inputs. The reference that a writer hands on is the variable itself, which a later writer takes."""
+    """A node's inputs. The reference that a writer hands on is the variable itself, after it was written."""
     data, controls = [], []
-    references = set(_reference_inputs(node))
-    for place, ref in enumerate(node.input):
+    for ref in node.input:
         if ref.startswith("^"):
             controls.append(Edge(number[base(ref)], -1))
             continue
         source = by_name[base(ref)]
-        if place in references and _reference_inputs(source):
+        if slot(ref) == 0 and _reference_inputs(source):
             variable = _variable(by_name, ref)
             if variable is not None:
                 data.append(Edge(number[variable.name], 0))

@@ -176,6 +176,8 @@ class TwinBuilder:
         self._counters()
         writes = set()
         for node in self.twin.nodes:
+            if node.op in ops.MAY_FAIL:
+                self._put_away_before(node)
             if node.name in self._nodes and node.op not in ops.SILENT:
                 self._tap_outputs(node)
                 if self._tap_writes(node):
@@ -398,7 +400,19 @@ class TwinBuilder:
         if len(self._open[key]) >= self._group_size:
             self._close_group(key)
 
-    def _close_group(self, key: tuple[Any, ...]) -> None:
+    def _put_away_before(self, node: Any) -> None:
+        """Rows of all that comes before an op that may fail are on the queue before it runs.
+
+        In topological order nothing that is open depends on it. Rows that need not run when it does (another loop or
+        branch) cannot be waited for.
+        """
+        for key in list(self._open):
+            frame, branch = key
+            put = self._close_group(key)
+            if frame == self._frame[node.name] and branch <= self._branch[node.name]:
+                self._nodes[node.name].input.append(f"^{put}")
+
+    def _close_group(self, key: tuple[Any, ...]) -> str:
         """The row of a group: its number, the path, and a string: uncertain shapes (each ended by -1), then parts."""
         members, frame, number = self._open.pop(key), key[0], next(self._next_group)
         name, end = f"group{number}", self._part(frame, "end")
@@ -424,6 +438,7 @@ class TwinBuilder:
         )  # fmt: skip
         self._must_run.append(put)
         self.twin.groups[number] = Group(tuple(tap for tap, _, _ in members))
+        return put
 
     # --- finish ---------------------------------------------------------------------------------------------------
 
