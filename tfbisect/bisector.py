@@ -107,6 +107,10 @@ class _Bisection:
     def _judge(self, number: int) -> Judgement:
         row, other = self.pairs[number]
         kind, dtype = self.a.site_rows[self.a.event_site[row]][3:5]
+        if kind == SiteKind.CONST and dtype != self.b.dtype(other):
+            return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
+        if kind == SiteKind.CONST and self.a.node(row).inputs:
+            return self._folded(row)
         if self._host(row, other):
             return Judgement(What.CULPRIT)
         if kind == SiteKind.ARG:
@@ -117,6 +121,16 @@ class _Bisection:
         if outcome.status < Status.UNKNOWN and self._changed(row, other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
         return self._verdict(outcome)
+
+    def _folded(self, row: int) -> Judgement:
+        """A constant that was folded from others differs because one of them does."""
+        flow, node, _slot, _kind = self.a.node_of(row)
+        sites = [flow.sites.get((edge.src, 0, SiteKind.CONST), -1) for edge in flow.data_inputs(node)]
+        numbers = [self.equality.number_of.get(self.a.constant(site)) for site in sites if site >= 0]
+        edges = tuple(number for number in numbers if number is not None)
+        if edges:
+            return Judgement(What.RECEIVER, edges)
+        return Judgement(What.UNDECIDED, reason="it is folded from equal constants and something that was not recorded")
 
     def _verdict(self, outcome: Outcome) -> Judgement:
         if outcome.edges:
@@ -432,8 +446,9 @@ class _Bisection:
         run = (self.a, self.b)[side]
         flow, node, slot, kind = run.node_of(row)
         call = run.event_call[row]
-        if call < 0:
+        if call < 0:  # a constant is as early as the first op that takes it
             call = self._first_call(side, flow.graph.id)
+            node = min(flow.consumers[node], key=lambda taker: flow.position[taker], default=node)
         return call, flow.moment(node, run.path(run.event_path[row])), kind == SiteKind.WRITE, slot
 
     def _kin(self, suspect: Suspect) -> Any:

@@ -31,6 +31,7 @@ _SEEDED = re.compile(
     r"^Stateless(Random|Truncated|Multinomial|Parameterized|Shuffle|Sample)|GetKeyCounter|^RngReadAndSkip|^RngSkip|SeedGenerator|"
     r"^Stateful(Uniform|StandardNormal|TruncatedNormal|Random)|ShuffleDataset|RandomDataset"
 )
+_PARALLEL = re.compile(r"Parallel|MapAndBatch|Prefetch|Sloppy|Queue|Barrier")
 _TABLE = re.compile(r"^LookupTable")
 _INTEGERS = frozenset({3, 9, 4, 5, 6, 17, 22, 23})  # DataType numbers
 _WALK = 3000
@@ -66,14 +67,14 @@ class Categories:
             return self.of_host_value(number, row)
         if node.flags & NodeFlag.RANDOM:
             return "race" if self._same_in_other_order(row) else "rng"
-        unordered = self._unordered(row)
-        if unordered:
+        if _unordered(self._a, row) or _unordered(self._b, other):
             return "race"
         if node.flags & NodeFlag.HOST:
             return "host"
         maker = self._handle_maker(row)
         if _GIVES_INPUT.search(node.op) or "Iterator" in maker:
-            return "race" if self._same_in_other_order(row, all_of_them=True) else "input"
+            by_chance = self._same_in_other_order(row, all_of_them=True) and self._runs_in_parallel(row)
+            return "race" if by_chance else "input"
         if entry or flow.pure_read(index) or _TABLE.search(node.op):
             return "state"
         pure = not node.flags & NodeFlag.STATEFUL or node.op in CALLS
@@ -129,24 +130,55 @@ class Categories:
         shared = (one & two).total()
         return len(rows) > 1 and (shared == len(rows) if all_of_them else 2 * shared >= len(rows))
 
+    def _runs_in_parallel(self, row: int) -> bool:
+        """Whether something in the data set above an element can change the order by timing."""
+        run = self._a
+        terminal = _handle_input(run, row)
+        if terminal is None:
+            return True  # a queue: whoever fills it may race
+        handle = run.handle(terminal)
+        waiting = [call for call, _node, _path in run.feeders.get(handle, ())] + [terminal.ref.call]
+        done: set[int] = set()
+        while waiting and len(done) < _WALK:
+            call = waiting.pop()
+            if call < 0 or call in done:
+                continue
+            done.add(call)
+            graph = run.flow(call).graph
+            if any(_PARALLEL.search(node.op) for node in graph.nodes):
+                return True
+            waiting += [run.links.get((call, argument), (-1, 0))[0] for argument in graph.args]
+        return False
+
     def _handle_maker(self, row: int) -> str:
         """The op type behind the first identity among an op's inputs."""
         terminal = _handle_input(self._a, row)
         return self._a.flow(terminal.ref.call).nodes[terminal.ref.node].op if terminal is not None else ""
 
-    def _unordered(self, row: int) -> bool:
-        """Whether an op reads or writes a variable that an op of the same call writes, and no edge orders the two."""
-        run = self._a
-        flow, node, _slot, kind = run.node_of(row)
-        if kind != SiteKind.WRITE and not flow.pure_read(node):
-            return False
-        terminal = _handle_input(run, row)
-        if terminal is None:
-            return False
-        call, path = run.event_call[row], run.event_path[row]
-        here = Ref(call, node, 0, path)
-        writes = run.writes.get(run.handle(terminal), ())
-        return any(not run.is_ordered(here, write) for write in writes if write.call == call and write.row != row)
+
+def _unordered(run: Run, row: int) -> bool:
+    """Whether an op reads or writes a variable that another op writes, and nothing orders the two."""
+    flow, node, _slot, kind = run.node_of(row)
+    if kind != SiteKind.WRITE and not flow.pure_read(node):
+        return False
+    terminal = _handle_input(run, row)
+    if terminal is None:
+        return False
+    call, path = run.event_call[row], run.event_path[row]
+    here = Ref(call, node, 0, path)
+    writes = [write for write in run.writes.get(run.handle(terminal), ()) if write.row != row]
+    if any(not run.is_ordered(here, write) for write in writes if write.call == call):
+        return True
+    return any(in_other_thread(run, call, write.call) for write in writes)
+
+
+def in_other_thread(run: Run, call: int, write: int) -> bool:
+    """Whether a write stands in another thread and may have happened before or after a call: threads race for it.
+
+    What the main thread did before is done: it starts the others.
+    """
+    threads = run.trace.calls["thread"]
+    return bool(threads[write] != threads[call]) and (bool(threads[write] != 0) or write > call)
 
 
 def _handle_input(run: Run, row: int) -> Terminal | None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from tfbisect import knowledge
 from tfbisect.bisector import Findings, Suspect
-from tfbisect.categories import Categories, of_finding
+from tfbisect.categories import Categories, in_other_thread, of_finding
+from tfbisect.equality import Finding
 from tfbisect.flow import Flow
 from tfbisect.metrics import difference
 from tfbisect.model import (
@@ -126,7 +127,21 @@ class Portraits:
             return self._categories.of_event(suspect.number, suspect.entry)
         if finding.what == "host":
             return self._categories.of_host_value(None, finding.row)
+        if finding.what == "state" and self._raced(suspect, finding):
+            return "race"
         return of_finding(finding, node)
+
+    def _raced(self, suspect: Suspect, finding: Finding) -> bool:
+        """Whether one of the writes that a read saw stands in a thread that may overtake it."""
+        calls = [self._call(suspect)] * 2
+        if suspect.number >= 0:
+            calls[1] = self._runs[1].event_call[self._equality.pairs[suspect.number][1]]
+        elif suspect.side:
+            return False
+        return any(
+            write is not None and call >= 0 and in_other_thread(run, call, write.call)
+            for run, call, write in zip(self._runs, calls, finding.writers, strict=True)
+        )
 
     def _counterpart(self, suspect: Suspect) -> Counterpart | None:
         if suspect.number < 0 and suspect.side == 0:

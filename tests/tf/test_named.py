@@ -368,3 +368,90 @@ def test_work_shared_out_otherwise_among_threads_is_no_difference(tmp_path: Path
 
 def test_a_difference_in_a_pool_of_threads(tmp_path: Path) -> None:
     named(compared(tmp_path, _pool([1, 2])))
+
+
+def _constant(value: float) -> np.ndarray:
+    return np.float32([1.0, 2.0, value + (0.5 if run_b else 0.0)])
+
+
+def _folded_away() -> Callable[[], Any]:
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        c = tf.constant(_constant(3.0))  # the planted constant
+        return x * tf.tanh(tf.reduce_mean(c))
+
+    return lambda: step(X)
+
+
+def _folded_in_a_loop() -> Callable[[], Any]:
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(3):
+            c = tf.constant(_constant(3.0))  # the planted constant
+            x = x * tf.tanh(tf.reduce_mean(c))
+        return x
+
+    return lambda: step(X)
+
+
+def _folded_in_an_inner_function() -> Callable[[], Any]:
+    @tf.function
+    def inner(c: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(tf.reduce_mean(c))
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return x * inner(tf.constant(_constant(3.0)))  # the planted constant
+
+    return lambda: step(X)
+
+
+def _divisor() -> Callable[[], Any]:
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        y = tf.sin(x * 1.5)
+        return y / float(_constant(3.0)[2])  # the planted constant
+
+    return lambda: step(X)
+
+
+def _used_and_folded() -> Callable[[], Any]:
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        c = tf.constant(_constant(3.0))  # the planted constant
+        return x * tf.tanh(tf.reduce_mean(c)) + tf.pad(c, [[0, 1]])
+
+    return lambda: step(X)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [_folded_away, _folded_in_a_loop, _folded_in_an_inner_function, _divisor, _used_and_folded],
+    ids=lambda make: make.__name__,
+)
+def test_a_constant_is_named_where_the_program_makes_it(
+    tmp_path: Path, make: Callable[[], Callable[[], Any]]
+) -> None:  # fmt: skip
+    def program() -> Any:
+        return make()()  # traced anew in each run
+
+    result = compared(tmp_path, program)
+    assert result.verdict == "diverged"
+    (culprit,) = result.culprits
+    assert culprit.op_type == "Const" and culprit.category == "host", culprit
+    assert culprit.source is not None and "the planted constant" in culprit.source.text, culprit.source
+
+
+def test_another_dtype_is_another_structure_not_another_constant(tmp_path: Path) -> None:
+    def program() -> Any:
+        dtype = tf.bfloat16 if run_b else tf.float32
+
+        @tf.function
+        def step(x: tf.Tensor) -> tf.Tensor:
+            return tf.cast(tf.cast(x, dtype) * 1.5, tf.float32)
+
+        return step(X)
+
+    result = compared(tmp_path, program)
+    assert result.verdict == "diverged"
+    assert {c.category for c in result.culprits} == {"structure"}

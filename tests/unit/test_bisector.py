@@ -800,10 +800,10 @@ def test_marked_steps_win(find):
 # -- data sets and files ----------------------------------------------------------------------------------------------
 
 
-def dataset(r: Recorder, elements: list[int], array: int = 1, name: int = 5) -> None:
+def dataset(r: Recorder, elements: list[int], array: int = 1, name: int = 5, batch: str = "BatchDatasetV2") -> None:
     x = r.host("TensorSliceDataset", array, 1, shape=(9, 9))
     data = r.op("TensorSliceDataset", [x], line=1, handle=True, flags=NodeFlag.OPAQUE)
-    data = r.op("BatchDatasetV2", [data, r.host("BatchDatasetV2", name, 1, INT64)], line=1, handle=True)
+    data = r.op(batch, [data, r.host(batch, name, 1, INT64)], line=1, handle=True)
     iterator = r.op("AnonymousIteratorV3", [], line=2, handle=True, flags=NodeFlag.STATEFUL)
     r.op("MakeIterator", [data, iterator], line=2)
     for element in elements:
@@ -820,9 +820,10 @@ def test_an_element_that_differs_is_input(two):
     assert [(c.op_type, c.category, c.call) for c in result.culprits] == [("IteratorGetNext", "input", 1)]
 
 
-def test_elements_in_another_order_are_a_race(two):
-    result = two(lambda r, run: dataset(r, [10, 11, 12] if run == "a" else [11, 12, 10]))
-    assert [(c.op_type, c.category, c.call) for c in result.culprits] == [("IteratorGetNext", "race", 0)]
+@pytest.mark.parametrize(("batch", "category"), [("ParallelBatchDataset", "race"), ("BatchDatasetV2", "input")])
+def test_elements_in_another_order_are_a_race_only_where_something_runs_in_parallel(two, batch, category):
+    result = two(lambda r, run: dataset(r, [10, 11, 12] if run == "a" else [11, 12, 10], batch=batch))
+    assert [(c.op_type, c.category, c.call) for c in result.culprits] == [("IteratorGetNext", category, 0)]
 
 
 def test_a_data_set_made_of_another_array_is_blamed_on_the_array(two):

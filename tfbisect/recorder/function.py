@@ -6,6 +6,7 @@ Replaces nothing in TensorFlow by itself: `hooks` sends every call here. Private
 """
 
 import contextlib
+import dataclasses
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -338,6 +339,7 @@ class FunctionRecorder:
 
     def _twin_plan(self, name: str, user: str, definition: Any, twin: Twin, attrs: tuple[Any, ...]) -> Plan:
         nodes = self._nodes(definition, twin)
+        folded = self._folded(definition, twin, nodes)
         structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
         recording = self._recording
         takers = _takers(nodes, len(definition.signature.input_arg), user)
@@ -348,7 +350,7 @@ class FunctionRecorder:
                 dtype = definition.signature.input_arg[node.index].type if node.op == "_Arg" else 0
                 if node.op == "_Arg" and dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
                     arguments[node.index] = recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
-            self._constants(graph, twin, user)
+            self._constants(graph, [*enumerate(twin.nodes), *folded], user)
             for number, group in twin.groups.items():
                 first = recording.writer.sites(graph, [(t.node, t.slot, t.kind, t.dtype) for t in group.taps])
                 self._groups[number] = GroupReader(first, group)
@@ -361,9 +363,35 @@ class FunctionRecorder:
             groups=tuple(twin.groups),
         )  # fmt: skip
 
-    def _constants(self, graph: int, twin: Twin, user: str) -> None:
+    def _folded(self, definition: Any, twin: Twin, nodes: list[Node]) -> list[tuple[int, Any]]:
+        """Add the program's constants that TensorFlow folded into others to the nodes; -> (node, NodeDef) of each.
+
+        A whole branch can become one constant that has the last op's name. With the constants it was made of as its
+        inputs, the one that differs can be told, and its line.
+        """
+        numbers = {node.name: local for local, node in enumerate(nodes)}
+        added: list[tuple[int, Any]] = []
+        for local, original in enumerate(twin.nodes):
+            if original.op != "Const":
+                continue
+            sources = []
+            for name, origin, source in self._origins.folded(definition.signature.name, original):
+                if name not in numbers:
+                    numbers[name] = len(nodes)
+                    nodes.append(Node(
+                        name=name, op="Const", function=origin.function, stack=origin.stack,
+                        attrs=_attrs_digest(source),
+                    ))  # fmt: skip
+                    added.append((numbers[name], source))
+                if nodes[numbers[name]].op == "Const" and numbers[name] != local:
+                    sources.append(Edge(numbers[name], 0))
+            if sources:
+                nodes[local] = dataclasses.replace(nodes[local], inputs=(*sources, *nodes[local].inputs))
+        return added
+
+    def _constants(self, graph: int, nodes: Sequence[tuple[int, Any]], user: str) -> None:
         """Constants are events that hold for every call of the graph."""
-        for local, node in enumerate(twin.nodes):
+        for local, node in nodes:
             if node.op != "Const":
                 continue
             dtype = node.attr["dtype"].type

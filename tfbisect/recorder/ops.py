@@ -47,6 +47,14 @@ IGNORED_ATTRS = frozenset({
 # Ops that fail on purpose, or run code that may: what was recorded before them is put away before they run.
 MAY_FAIL = HOST | {"Assert", "CheckNumerics", "CheckNumericsV2"}
 
+_STATE = ("Variable", "Iterator", "Queue", "Placeholder", "Table")
+
+
+def cannot_be_folded(op: str) -> bool:
+    """Whether an op's value is not known before it runs: it draws, calls Python or reads what lives between calls."""
+    return op in RANDOM or op in HOST or any(part in op for part in _STATE)
+
+
 _UID = re.compile(r"(?:_\d+)+$")
 _PREFIX = re.compile(r"^__(inference|forward|backward)_")
 ONEDNN = re.compile(r"^_Mkl(?:Native)?")  # oneDNN's `_MklMatMul` is the user's `MatMul` by another kernel

@@ -15,6 +15,9 @@ from tfbisect.recorder import executed, ops
 _LOWERED = re.compile(r"^(?:Func/)?(?:(?:then|else|body|cond|branch\d+|input|output)/_\d+_?/)*")
 _OPTIMIZERS = re.compile(r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimizer|DependencyOptimizer|Func)[/-]")
 _BACKWARD = re.compile(r"Grad(?:WithFixedKsize)?(?=V\d|$)|Backprop(?:Input|Filter)?")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # the first input chooses
+_LOOPS = ("While", "StatelessWhile")
+MOST_FOLDED = 500  # nodes that a search for the origin of a folded constant looks at
 _GRADIENT = re.compile(r"^(?P<scope>.*?)(?:gradient_tape|gradients(?:_\d+)?)/(?P<rest>.+)$")
 
 
@@ -31,6 +34,7 @@ class Origin:
 @dataclass(slots=True)
 class _Function:
     nodes: dict[str, Any]  # name -> NodeDef
+    arguments: list[str]
     debug: Any  # GraphDebugInfo or None
 
 
@@ -54,15 +58,80 @@ class Origins:
 
     def of(self, function: str, node: Any) -> Origin:
         """The origin of a NodeDef of the executed graph of runtime function `function`."""
-        where, name = self._resolve(function, node.name) or (function, node.name)
-        info = node.experimental_debug_info
-        if self._node(where, name) is None:
-            for func, original in zip(info.original_func_names, info.original_node_names, strict=False):
-                if self._node(func, original) is not None:
-                    where, name = func, original
-                    break
+        where, name = self._chain(function, node)[-1]
         user = ops.user_name(self._originals.get(where, where))
         return Origin(user, name, self._stack(where, name), self._forward(where, name))
+
+    def folded(self, function: str, node: Any) -> list[tuple[str, Origin, Any]]:
+        """The constants of the program that a constant of the executed graph was folded from: (name, origin, NodeDef).
+
+        Empty for a constant that stands in the program as it is.
+        """
+        chain = self._chain(function, node)
+        if self._node(*chain[-1]) is None or self._node(*chain[-1]).op == "Const":
+            return []
+        found: list[tuple[str, Origin, Any]] = []
+        done: set[tuple[tuple[str, str], ...]] = set()
+        waiting = [chain]
+        while waiting and len(done) < MOST_FOLDED:
+            here = waiting.pop()
+            if here in done:
+                continue
+            done.add(here)
+            where, name = here[-1]
+            each = self._node(where, name)
+            if each.op == "Const":
+                user = ops.user_name(self._originals.get(where, where))
+                path = "/".join([call for _, call in here[:-1]] + [name])
+                found.append((path, Origin(user, name, self._stack(where, name), ""), each))
+            elif len(done) == 1:  # of what the optimizer rewrote, only the constant inputs went into the constant
+                waiting += [source for source in self._sources(here) if self._is_constant(source, frozenset())]
+            else:
+                waiting += self._sources(here)
+        return found
+
+    def _sources(self, chain: tuple[tuple[str, str], ...]) -> list[tuple[tuple[str, str], ...]]:
+        """The nodes behind the data inputs of a node, through the arguments of the functions it stands in."""
+        where, name = chain[-1]
+        found = []
+        for ref in self._node(where, name).input:
+            here, base = chain, ref.partition(":")[0]
+            while not ref.startswith("^"):
+                if self._node(here[-1][0], base) is not None:
+                    found.append((*here[:-1], (here[-1][0], base)))
+                    break
+                function = self._function(here[-1][0])
+                arguments = function.arguments if function is not None else []
+                if base not in arguments or len(here) < 2:
+                    break
+                here = here[:-1]
+                call = self._node(*here[-1])
+                place = arguments.index(base) + (1 if call.op in _BRANCHES else 0)
+                if call.op in _LOOPS or place >= len(call.input):
+                    break  # a loop's variable is no constant
+                base = call.input[place].partition(":")[0]
+        return found
+
+    def _is_constant(self, chain: tuple[tuple[str, str], ...], above: frozenset[Any]) -> bool:
+        """Whether a node's value follows from constants alone."""
+        node = self._node(*chain[-1])
+        if node.op == "Const":
+            return True
+        if chain in above or len(above) > MOST_FOLDED or ops.cannot_be_folded(node.op):
+            return False
+        sources = self._sources(chain)
+        data = [ref for ref in node.input if not ref.startswith("^")]
+        return len(sources) == len(data) > 0 and all(self._is_constant(s, above | {chain}) for s in sources)
+
+    def _chain(self, function: str, node: Any) -> tuple[tuple[str, str], ...]:
+        """(function, call node) from the outermost in, and last (function, node): what an executed node stands for."""
+        chain = self._resolve(function, node.name) or ((function, node.name),)
+        if self._node(*chain[-1]) is None:
+            info = node.experimental_debug_info
+            for func, original in zip(info.original_func_names, info.original_node_names, strict=False):
+                if self._node(func, original) is not None:
+                    return ((func, original),)
+        return chain
 
     def _function(self, name: str) -> _Function | None:
         if name not in self._functions:
@@ -73,21 +142,24 @@ class Origins:
                     debug = self._context.get_graph_debug_info(self._originals.get(name, name))
                 except Exception:  # an imported function has none
                     debug = None
-                found = _Function({node.name: node for node in definition.node_def}, debug)
+                found = _Function(
+                    {node.name: node for node in definition.node_def},
+                    [arg.name for arg in definition.signature.input_arg], debug,
+                )  # fmt: skip
             self._functions[name] = found
         return self._functions[name]
 
-    def _node(self, function: str, name: str) -> Any | None:
+    def _node(self, function: str, name: str) -> Any:
         found = self._function(function)
         return found.nodes.get(name) if found else None
 
-    def _resolve(self, function: str, name: str, depth: int = 0) -> tuple[str, str] | None:
-        """(function, node) that an executed node's name stands for; the longest prefix that is a call is entered."""
+    def _resolve(self, function: str, name: str, depth: int = 0) -> tuple[tuple[str, str], ...] | None:
+        """What an executed node's name stands for, see `_chain`; the longest prefix that is a call is entered."""
         found = self._function(function)
         if found is None or depth > 64:
             return None
         if name in found.nodes:
-            return function, name
+            return ((function, name),)
         plain = _OPTIMIZERS.sub("", name)
         for candidate in (name, plain):
             parts = candidate.split("/")
@@ -99,11 +171,14 @@ class Origins:
                 for callee in executed.callees(call):
                     resolved = self._resolve(callee, inner, depth + 1) if inner else None
                     if resolved:
-                        return resolved
-                return function, call.name
-        # an optimizer's own node: the longest node name that its name contains
+                        return (function, call.name), *resolved
+                return ((function, call.name),)
+        # an optimizer's own node is named after the node it was made for: `AddOpsRewrite_add`, `truediv_recip`
         best = max((known for known in found.nodes if plain.endswith(known)), key=len, default=None)
-        return (function, best) if best else None
+        if best is None:
+            named = (known for known in found.nodes if plain.startswith(known) and not plain[len(known)].isalnum())
+            best = max(named, key=len, default=None)
+        return ((function, best),) if best else None
 
     def _stack(self, function: str, name: str) -> int:
         key = function, name

@@ -14,73 +14,24 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
-from tensorflow.python.framework import errors, tensor_util
+from tensorflow.python.framework import errors
 
-from tfbisect.model import NO_CALL, CallState, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import controlflow, digest, executed, session_dumps, session_graph
+from tfbisect.model import CallState
+from tfbisect.recorder import controlflow, digest, executed, session_dumps, session_graph, session_loops, session_plan
 from tfbisect.recorder.recording import CALLBACK_THREAD, Recording
 from tfbisect.recorder.session_dumps import DEBUG_OP, Dump, Folders
-from tfbisect.recorder.session_graph import Layout, UserGraph
+from tfbisect.recorder.session_graph import UserGraph
+from tfbisect.recorder.session_plan import Lane, Plan, Signature
 
 Plain = Callable[..., Any]
 SPARE_BYTES = 256 * 2**20  # disk space that stays free beyond twice what the last call of its kind dumped
 METADATA = "the run metadata that the program asked for shows the recorder's own nodes"
 _QUEUE_RUNNER = "QueueRunnerThread-"  # how tf.compat.v1.train.QueueRunner names its threads
-
-
-class Signature(NamedTuple):
-    """What makes two calls of a session run the same executors."""
-
-    feeds: tuple[str, ...]
-    fetches: tuple[str, ...]
-    targets: tuple[str, ...]
-    options: bytes
-
-    def callable_options(self) -> Any:
-        options = config_pb2.CallableOptions(feed=self.feeds, fetch=self.fetches, target=self.targets)
-        options.run_options.ParseFromString(self.options)
-        return options
-
-    @property
-    def name(self) -> str:
-        """How a report names the call: by what it fetches and runs."""
-        names = [*(fetch.removesuffix(":0") for fetch in self.fetches), *self.targets]
-        more = f", {len(names) - 3} more" if len(names) > 3 else ""
-        return f"Session.run({', '.join(names[:3])}{more})"
-
-
-@dataclass(slots=True)
-class Lane:
-    """A callable for one call at a time: where its dumps go is fixed when it is made."""
-
-    handle: Any
-    folder: Path
-
-
-@dataclass(slots=True)
-class Plan:
-    """How calls of a signature run and what is recorded of them."""
-
-    signature: Signature
-    name: str
-    reason: str = ""  # why it is not recorded
-    layout: Layout | None = None
-    graph: int = -1
-    arguments: list[int] = field(default_factory=list)  # ARG site of each feed, -1 where it has none
-    hosts: list[tuple[int, int]] = field(default_factory=list)  # for each feed, graph and site of its value
-    sites: dict[tuple[str, int], int] = field(default_factory=dict)
-    wanted: frozenset[tuple[str, int]] = frozenset()  # outputs whose values may be kept
-    writes: list[tuple[int, session_graph.Write]] = field(default_factory=list)  # with their sites
-    reader: Any = None  # callable that reads the variables in `read`
-    read: tuple[str, ...] = ()
-    lanes: list[Lane] = field(default_factory=list)  # those not in use
-    nbytes: int = 0  # what the last call dumped
 
 
 @dataclass(slots=True)
@@ -143,7 +94,7 @@ class SessionRecorder:
             return plain(session, options, feed_dict, fetch_list, target_list, run_metadata)
         plan, lane = None, None
         try:
-            signature = _signature(options, feed_dict, fetch_list, target_list)
+            signature = session_plan.signature_of(options, feed_dict, fetch_list, target_list)
             plan = self._plan(session, signature)
             lane = self._lane(session, plan) if not plan.reason else None
             if lane is None:
@@ -201,7 +152,7 @@ class SessionRecorder:
     def _end(self, session: Any, plan: Plan, lane: Lane, call: int, step: int, state: CallState) -> None:
         recording = self._recording
         try:
-            variables = self._variables(session, plan) if state == CallState.OK and recording.active else {}
+            variables = self._variables(session, plan) if recording.active else {}
             dumps = session_dumps.take(lane.folder) if recording.active else []
             plan.nbytes = sum(dump.nbytes for dump in dumps)
             with self._lock:
@@ -209,7 +160,7 @@ class SessionRecorder:
             if not recording.active:
                 return self.release()  # it ended while this call ran
             assert plan.layout is not None
-            paths = session_graph.iterations(plan.layout, dumps)
+            paths = session_loops.iterations(plan.layout.loops, dumps)
             result = _Result(dumps, paths, [dump.digest for dump in dumps], variables)
             stack = recording.stacks.here(2)
             with recording.lock:
@@ -304,7 +255,7 @@ class SessionRecorder:
         folder = self._folders.new()
         options = plan.signature.callable_options()
         watches = options.run_options.debug_options.debug_tensor_watch_opts
-        for node, slot in [*plan.layout.watched, *((condition, 0) for condition in plan.layout.conditions)]:
+        for node, slot in [*plan.layout.watched, *((condition, 0) for condition in plan.layout.loops.conditions)]:
             watches.add(node_name=node, output_slot=slot, debug_ops=[DEBUG_OP], debug_urls=[f"file://{folder}"])
         handle = _callable(session, options)
         session_dumps.clear(folder)  # the graphs once more
@@ -353,7 +304,7 @@ class SessionRecorder:
             plan.reason, plan.layout = _line(error), None  # an error of the program's own: the plain call raises it
             return plan
         with self._recording.lock:
-            self._register(plan, known)
+            session_plan.register(self._recording, plan, known.user)
         return plan
 
     def _prepare(self) -> None:
@@ -375,92 +326,6 @@ class SessionRecorder:
             plan.reader = _callable(session, config_pb2.CallableOptions(fetch=list(tensors.values())))
             plan.read = tuple(tensors)
 
-    def _register(self, plan: Plan, known: _Known) -> None:
-        """Write the graph, its sites and its constants into the trace."""
-        recording, writer, layout = self._recording, self._recording.writer, plan.layout
-        assert layout is not None
-        nodes = [*layout.nodes]
-        arguments = {node.index: local for local, node in enumerate(nodes) if node.op == "_Arg"}
-        for index, feed in enumerate(plan.signature.feeds):  # those that the optimizer found unused
-            if index not in arguments:
-                arguments[index] = len(nodes)
-                nodes.append(Node(name=feed.removesuffix(":0"), op="_Arg", index=index))
-        structure = digest.of_text(plan.name, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
-        signature = plan.signature
-        raw = f"{list(signature.feeds)} -> {list(signature.fetches)}, {list(signature.targets)}"
-        plan.graph = writer.graph(plan.name, raw, GraphKind.TWIN, structure, nodes)
-        for index, feed in enumerate(signature.feeds):
-            dtype = layout.protos[arguments[index]].attr["T"].type if arguments[index] < len(layout.protos) else 0
-            if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT):
-                plan.arguments.append(-1)
-                plan.hosts.append((-1, -1))
-                continue
-            plan.arguments.append(writer.sites(plan.graph, [(arguments[index], 0, SiteKind.ARG, dtype)]))
-            plan.hosts.append(self._host_graph(known, feed, dtype))
-        for key, (local, dtype) in layout.watched.items():
-            plan.sites[key] = writer.sites(plan.graph, [(local, key[1], SiteKind.OUTPUT, dtype)])
-        wants = recording.policy.wants
-        plan.wanted = frozenset(key for key in plan.sites if wants(f"{plan.name}/{key[0]}"))
-        self._register_writes(plan)
-        for local, node in enumerate(layout.protos):
-            if node.op in ("Const", "HostConst"):
-                self._constant(plan, local, node)
-        for local, why in layout.unseen:
-            recording.unseen(nodes[local].name, nodes[local].op, why, nodes[local].stack)
-        for condition in layout.conditions:
-            if _parallel(known.user, layout, condition):
-                recording.unseen(layout.conditions[condition][-1], "Enter", session_graph.LOOP)
-
-    def _register_writes(self, plan: Plan) -> None:
-        recording, layout = self._recording, plan.layout
-        assert layout is not None
-        for write in layout.writes:
-            node = layout.nodes[write.node]
-            reason = ""
-            if write.proof is not None:
-                pass
-            elif write.variable not in plan.read:
-                reason = f"the graph has no op that reads {write.variable}"
-            elif not write.last:
-                reason = f"{write.variable} is written again in the same call"
-            elif write.witnesses == ():
-                reason = f"whether it wrote {write.variable} cannot be told"
-            if reason:
-                recording.unseen(node.name, node.op, reason, node.stack)
-                continue
-            row = write.node, write.position, SiteKind.WRITE, write.dtype
-            plan.writes.append((recording.writer.sites(plan.graph, [row]), write))
-
-    def _host_graph(self, known: _Known, feed: str, dtype: int) -> tuple[int, int]:
-        """The graph and site of values that Python feeds: named after what they are fed to."""
-        name = feed.removesuffix(":0")
-        op = known.user.op(feed.partition(":")[0])
-        stack = known.user.stack(op) if op is not None else 0
-        op_type = op.type if op is not None else "Placeholder"
-        node = Node(name=name, op=op_type, stack=stack, flags=NodeFlag.HOSTVALUE, attrs=digest.of_text(dtype))
-        structure = digest.of_text("feed", name, dtype)
-        graph = self._recording.writer.graph(name, name, GraphKind.EAGER, structure, [node])
-        return graph, self._recording.writer.sites(graph, [(0, 0, SiteKind.OUTPUT, dtype)])
-
-    def _constant(self, plan: Plan, local: int, node: Any) -> None:
-        dtype = node.attr["dtype"].type
-        site = self._recording.writer.sites(plan.graph, [(local, 0, SiteKind.CONST, dtype)])
-        try:
-            array = np.asarray(tensor_util.MakeNdarray(node.attr["value"].tensor))
-        except Exception:  # a variant or another type that NumPy has none for
-            self._recording.unseen(node.name, node.op, f"dtype {dtype}")
-            return
-        self._recording.array_event(NO_CALL, site, array, f"{plan.name}/{node.name}")
-
-
-def _signature(
-    options: Any, feed_dict: Mapping[Any, Any], fetch_list: Sequence[Any], target_list: Sequence[Any]
-) -> Signature:  # fmt: skip
-    ends = (feed_dict, fetch_list)
-    feeds, fetches = (tuple(f"{c_api.TF_OperationName(end.oper)}:{end.index}" for end in part) for part in ends)
-    targets = tuple(c_api.TF_OperationName(target) for target in target_list)
-    return Signature(feeds, fetches, targets, c_api.TF_GetBuffer(options) if options else b"")
-
 
 def _callable(session: Any, options: Any) -> Any:
     """A callable's handle. `BaseSession._Callable` is not used: it would keep the session alive."""
@@ -476,17 +341,6 @@ def _release(session: Any, handle: Any) -> None:
     with contextlib.suppress(Exception):
         if session._session is not None and not session._closed:
             c_api.TF_SessionReleaseCallable(session._session, handle)
-
-
-def _parallel(user: UserGraph, layout: Layout, condition: str) -> bool:
-    """Whether a loop runs several iterations at once in the plain run."""
-    frame = layout.conditions[condition]
-    for node in layout.protos:
-        if node.op in ("Enter", "RefEnter") and layout.frames[node.name] == frame:
-            op = user.find(node.name)
-            if op is not None and any(name == "parallel_iterations" for name in op.node_def.attr):
-                return int(op.get_attr("parallel_iterations")) > 1
-    return True
 
 
 def _line(error: Exception) -> str:

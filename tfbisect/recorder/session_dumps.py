@@ -105,35 +105,46 @@ def take_graphs(folder: Path) -> list[Any]:
     """The partition graphs that were written into a folder, as GraphDefs; the folder is deleted."""
     found = []
     for path in _files(folder):
-        if path.name.startswith(_GRAPH):
+        if os.path.basename(path).startswith(_GRAPH):
             graph = graph_pb2.GraphDef()
-            graph.MergeFromString(event_pb2.Event.FromString(path.read_bytes()).graph_def)
+            graph.MergeFromString(event_pb2.Event.FromString(Path(path).read_bytes()).graph_def)
             found.append(graph)
     shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
 def take(folder: Path) -> list[Dump]:
-    """The tensors that were dumped into a folder, in the order in which they were; the folder is empty then."""
-    found = [read(path.name, path.read_bytes()) for path in _files(folder) if not path.name.startswith(_OTHERS)]
-    clear(folder)
+    """The tensors that were dumped into a folder, in the order in which they were; no file is left in it.
+
+    Its folders stay: TensorFlow would make them again for the next call, which takes longer than the dumps.
+    """
+    found = []
+    for path in _files(folder):
+        name = os.path.basename(path)
+        if not name.startswith(_OTHERS):
+            with open(path, "rb", buffering=0) as file:
+                found.append(read(name, file.readall()))
+        os.unlink(path)
     found.sort(key=lambda dump: dump.time)
     return found
 
 
 def clear(folder: Path) -> None:
-    """Delete what is in a folder."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
+    """Delete the files in a folder."""
+    for path in _files(folder):
+        os.unlink(path)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for at, _, names in os.walk(folder):
-        for name in names:
-            yield Path(at, name)
+def _files(folder: Path | str) -> Iterator[str]:
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                yield entry.path
+    for inner in folders:
+        yield from _files(inner)
 
 
 def read(name: str, data: bytes) -> Dump:

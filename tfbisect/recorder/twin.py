@@ -33,6 +33,7 @@ DEPTH = 6  # nested loops that a path can name
 PATH = 1 + DEPTH  # a row's path: the call, then the iteration in each loop from the outermost in, -1 for none
 QUEUE = "tfbisect"  # shared_name: the same FIFOQueueV2 from eager code and from any function body
 GROUP_SIZE = 64
+MOST_FAILING = 100  # ops before which rows are put away; each costs a walk over the graph
 DT_INT32, DT_INT64 = 3, 9
 AttrValue = attr_value_pb2.AttrValue
 
@@ -174,9 +175,10 @@ class TwinBuilder:
                 self.twin.draws = self.twin.draws or node.op in ops.RANDOM
         self._shared[()] = {"path": f"{self._prefix}_call", "limit": f"{self._prefix}_limit", "anchor": ""}
         self._counters()
-        writes = set()
+        writes, failing = set(), 0
         for node in self.twin.nodes:
-            if node.op in ops.MAY_FAIL:
+            if node.op in ops.MAY_FAIL and failing < MOST_FAILING:
+                failing += 1
                 self._put_away_before(node)
             if node.name in self._nodes and node.op not in ops.SILENT:
                 self._tap_outputs(node)
@@ -401,16 +403,35 @@ class TwinBuilder:
             self._close_group(key)
 
     def _put_away_before(self, node: Any) -> None:
-        """Rows of all that comes before an op that may fail are on the queue before it runs.
+        """Rows of what an op that may fail depends on are on the queue before it runs.
 
-        In topological order nothing that is open depends on it. Rows that need not run when it does (another loop or
-        branch) cannot be waited for.
+        It waits for nothing else: ops also wait for each other in ways that a graph does not show (a collective for its
+        other members), and an edge from anything but what comes before it anyway could stop the program for good.
         """
+        before = self._before(node)
         for key in list(self._open):
             frame, branch = key
-            put = self._close_group(key)
-            if frame == self._frame[node.name] and branch <= self._branch[node.name]:
-                self._nodes[node.name].input.append(f"^{put}")
+            if frame != self._frame[node.name] or not branch <= self._branch[node.name]:
+                continue  # another loop or branch: it need not run when this op does
+            mine = [member for member in self._open[key] if member[0].node in before]
+            others = [member for member in self._open[key] if member[0].node not in before]
+            if mine:
+                self._open[key] = mine
+                self._nodes[node.name].input.append(f"^{self._close_group(key)}")
+                if others:
+                    self._open[key] = others
+
+    def _before(self, node: Any) -> set[int]:
+        """The numbers of all nodes that a node depends on."""
+        found: set[int] = set()
+        waiting = [node]
+        while waiting:
+            for ref in waiting.pop().input:
+                number = self._number[base(ref)]
+                if number not in found:
+                    found.add(number)
+                    waiting.append(self._original[base(ref)])
+        return found
 
     def _close_group(self, key: tuple[Any, ...]) -> str:
         """The row of a group: its number, the path, and a string: uncertain shapes (each ended by -1), then parts."""
