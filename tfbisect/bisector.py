@@ -460,7 +460,15 @@ class _Bisection:
             return suspect.side, flow.graph.name, stack
         if suspect.finding is not None and suspect.finding.what in ("edge", "attrs", "extra"):
             return "structure", flow.graph.name
+        if suspect.finding is not None and suspect.finding.what == "state" and self._by_extra_calls(suspect.finding):
+            return "state", flow.graph.name
         return suspect.side, flow.graph.name, flow.nodes[number].name
+
+    def _by_extra_calls(self, finding: Finding) -> bool:
+        """Whether the writes that a read saw are those of calls of one run only: all that they set up is one cause."""
+        partners = (self.alignment.call_to_b, self.alignment.call_to_a)
+        found = zip(finding.writers, partners, strict=True)
+        return any(write is not None and calls[write.call] < 0 for write, calls in found)
 
     # -- functions of other structure --------------------------------------------------------------------------------
 

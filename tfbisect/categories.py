@@ -32,6 +32,8 @@ _SEEDED = re.compile(
     r"^Stateful(Uniform|StandardNormal|TruncatedNormal|Random)|ShuffleDataset|RandomDataset"
 )
 _PARALLEL = re.compile(r"Parallel|MapAndBatch|Prefetch|Sloppy|Queue|Barrier")
+# Data set ops whose number decides how many elements there are, and how large.
+_SHAPES_ELEMENTS = re.compile(r"(Batch|Window|Take|Skip|Repeat|Shard)\w*Dataset")
 _TABLE = re.compile(r"^LookupTable")
 _INTEGERS = frozenset({3, 9, 4, 5, 6, 17, 22, 23})  # DataType numbers
 _WALK = 3000
@@ -90,6 +92,8 @@ class Categories:
             return "structure"
         if run.dtype(row) in _INTEGERS and number is not None and self._seeds(number, row):
             return "rng"
+        if shape == () and run.dtype(row) in _INTEGERS and _SHAPES_ELEMENTS.search(run.node(row).op):
+            return "structure"
         if run.dtype(row) == STRING or shape == ():
             return "host"
         return "input"

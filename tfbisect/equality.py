@@ -467,6 +467,10 @@ class Equality:
         sides = [_together(e for (at, _), e in zip(inner, found, strict=True) if at == side) for side in (0, 1)]
         if sides[0].first or sides[1].first:
             return Outcome(Status.DIFFERS, (), _first_extra(*sides))
+        alone = [(side, w) for side, w, partner, calls in unpaired if partner < 0 and calls[w.call] < 0]
+        if same and len(alone) == 1 and len(paired) == 1:  # one run wrote the variable once more
+            side, write = alone[0]
+            return Outcome(Status.DIFFERS, (), Finding("extra", side, write.row))
         return Outcome(Status.DIFFERS, (), Finding("state", writers=(one, two)))
 
 

@@ -202,9 +202,25 @@ class Recorded:
 
     def source_of(self, call: int, flow: Flow, node: int) -> Source | None:
         stack = flow.nodes[node].stack
-        if call >= 0 and (flow.graph.kind == GraphKind.EAGER or not stack):
+        if call >= 0 and (flow.graph.kind == GraphKind.EAGER or not stack or self._is_first_caller(flow, stack)):
             stack = int(self.trace.calls["stack"][call]) or stack
         return self.trace.source(stack)
+
+    def _is_first_caller(self, flow: Flow, stack: int) -> bool:
+        """Whether a stack ends in the line that first called the function: the op is in no line of the user's.
+
+        Such a function (Keras's train step) may be called again from elsewhere; its ops keep the stack of the tracing.
+        """
+        own, first = self.trace.source(stack), self._first_callers.get(flow.graph.id)
+        return own is not None and first is not None and (own.file, own.line) == (first.file, first.line)
+
+    @cached_property
+    def _first_callers(self) -> dict[int, Source | None]:
+        found: dict[int, Source | None] = {}
+        for graph, stack in zip(self.graph_of, self.trace.calls["stack"].tolist(), strict=True):
+            if graph not in found:
+                found[graph] = self.trace.source(stack)
+        return found
 
     # -- iteration paths ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What is recorded of tf.compat.v1 Sessions, and that recording leaves no trace of itself in the program."""
 
 import contextlib
+import itertools
 import os
 import re
 import tempfile
@@ -420,16 +421,22 @@ def test_the_temporary_folder_holds_one_call_and_is_gone_at_the_end(
     assert not list(folder.iterdir())
 
 
+@pytest.mark.parametrize("good", [0, 1, 3])
 def test_an_error_of_the_recorders_own_leaves_the_program_alone(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], good: int
 ) -> None:
+    """Whether it comes before the first call, or behind a call that must not run again."""
     expected = plain(mlp)
+    take, calls = session_dumps.take, itertools.count()
 
-    def broken(folder: Path) -> None:
-        raise ZeroDivisionError("on purpose")
+    def broken(where: Path) -> Any:
+        if next(calls) >= good:
+            raise ZeroDivisionError("on purpose")
+        return take(where)
 
     with recording(path) as views:
         monkeypatch.setattr(session_dumps, "take", broken)
         assert plain(mlp) == expected
     assert not views[0].trace.complete
     assert "the program goes on" in capfd.readouterr().err
+    assert not list(folder.iterdir())

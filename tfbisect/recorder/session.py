@@ -310,9 +310,12 @@ class SessionRecorder:
     def _prepare(self) -> None:
         if self._folders is None:
             folders = Folders()
-            if not session_dumps.lift_disk_limit(folders.new()):
+            try:
+                if not session_dumps.lift_disk_limit(folders.new()):
+                    raise executed.NotToBeHad("TensorFlow's debugger does not dump into files here")
+            except BaseException:
                 folders.close()
-                raise executed.NotToBeHad("TensorFlow's debugger does not dump into files here")
+                raise
             self._folders = folders
 
     def _find_reads(self, session: Any, known: _Known, plan: Plan) -> None:
