@@ -5,11 +5,11 @@ Blames nothing: `bisector` does. All walks are iterative and remembered.
 
 import enum
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfbisect.alignment import Alignment
-from tfbisect.flow import CALLS, EXITS, MERGES
-from tfbisect.model import SiteKind
+from tfbisect.flow import CALLS, EXITS, MERGES, Flow
+from tfbisect.model import SiteKind, Source
 from tfbisect.provenance import Handle, Kind, Ref, Run, Terminal, Write
 
 MANY = 8  # origins beyond which a difference gets a node of its own in the graph of differences
@@ -49,6 +49,10 @@ class Outcome(NamedTuple):
     finding: Finding | None = None
 
 
+Place = tuple[bool, bool, int, int, bool]
+"""Sorts ops that one run has more, see `Equality._place`."""
+
+
 class Extra(NamedTuple):
     """Why an event has no partner: it follows from differences (`edges`), or from ops of one run only.
 
@@ -56,7 +60,7 @@ class Extra(NamedTuple):
     """
 
     edges: frozenset[int] = frozenset()
-    first: tuple[tuple[bool, int, int], int] | None = None
+    first: tuple[Place, int] | None = None
     unknown: bool = False
 
 
@@ -96,6 +100,7 @@ class Equality:
         self.mixtures: list[tuple[int, ...]] = []
         self._forwards: dict[tuple[Terminal, Terminal], Outcome] = {}
         self._extras: dict[tuple[int, int], Extra] = {}
+        self._lines: dict[tuple[int, int], set[Any]] = {}  # of a function of a run
         self._equal_states: set[tuple[int, int]] = set()
         self._depth = 0
 
@@ -323,11 +328,34 @@ class Equality:
         why = self._one_run_only(side, row)
         return None if why is None else Extra(frozenset(why.edges), unknown=why.status != Status.DIFFERS)
 
-    def _place(self, side: int, row: int) -> tuple[bool, int, int]:
-        """Sorts ops of one run: a call with a hidden inside goes before what stands in its place."""
+    def _place(self, side: int, row: int) -> Place:
+        """Sorts ops of one run: a call with a hidden inside goes before what stands in its place; then lines that the
+        other run's function does not have, since where TensorFlow fuses ops otherwise the same line makes other ops;
+        and a constant behind the first op that takes it."""
         run = self.runs[side]
         flow, node, _slot, _kind = run.node_of(row)
-        return flow.nodes[node].op not in CALLS, run.event_call[row], flow.position[node]
+        constant = flow.nodes[node].op == "Const"
+        takers = flow.consumers[node] if constant else [node]
+        at = min((flow.position[taker] for taker in takers), default=0)
+        call = run.event_call[row]
+        return flow.nodes[node].op not in CALLS, self._has_line(side, call, flow, node), call, at, constant
+
+    def _has_line(self, side: int, call: int, flow: Flow, node: int) -> bool:
+        """Whether the function that the other run called in this place has an op of the same line."""
+        calls = self.alignment.call_to_a if side else self.alignment.call_to_b
+        other = calls[call] if call >= 0 else -1
+        line = self.runs[side].trace.source(flow.nodes[node].stack)
+        if other < 0 or line is None:
+            return True
+        run = self.runs[1 - side]
+        key = 1 - side, run.graph_of[other]
+        if key not in self._lines:
+            sources = {run.trace.source(each.stack) for each in run.flow(other).nodes}
+            self._lines[key] = {self._line(source) for source in sources if source is not None}
+        return self._line(line) in self._lines[key]
+
+    def _line(self, source: Source) -> Any:
+        return source.text if self.alignment.by_text else (source.line, source.text)
 
     def _above(self, run: Run, row: int) -> tuple[list[int], bool]:
         """The events that went into an event; whether that is all."""
@@ -490,8 +518,8 @@ def _together(extras: Iterable[Extra]) -> Extra:
 
 
 def _first_extra(a: Extra, b: Extra) -> Finding:
-    """The first op of one run only, A's before B's but for calls with a hidden inside."""
-    candidates = [(extra.first[0][0], side, extra.first[1]) for side, extra in enumerate((a, b)) if extra.first]
+    """The first op of one run only, A's before B's but for calls with a hidden inside and lines of one run only."""
+    candidates = [(extra.first[0][:2], side, extra.first[1]) for side, extra in enumerate((a, b)) if extra.first]
     _, side, row = min(candidates)
     return Finding("extra", side, row)
 

@@ -455,3 +455,38 @@ def test_another_dtype_is_another_structure_not_another_constant(tmp_path: Path)
     result = compared(tmp_path, program)
     assert result.verdict == "diverged"
     assert {c.category for c in result.culprits} == {"structure"}
+
+
+def test_a_constant_of_a_loop_body_is_named(tmp_path: Path) -> None:
+    def program() -> Any:
+        value = 1.25 if run_b else 2.0
+
+        @tf.function
+        def step(x: tf.Tensor) -> tf.Tensor:
+            return tf.map_fn(lambda row: row * tf.constant(value) + row, x)  # the planted constant
+
+        return step(X)
+
+    (culprit,) = compared(tmp_path, program).culprits
+    assert (culprit.op_type, culprit.category) == ("Const", "host")
+    assert culprit.source is not None and "the planted constant" in culprit.source.text
+
+
+def test_of_ops_that_one_run_has_more_the_line_that_the_other_lacks_is_named(tmp_path: Path) -> None:
+    w, b = tf.constant(np.ones((4, 4), np.float32)), tf.constant(np.ones(4, np.float32))
+
+    def program() -> Any:
+        more = run_b
+
+        @tf.function
+        def step(x: tf.Tensor) -> tf.Tensor:
+            y = tf.nn.bias_add(tf.matmul(tf.sin(x), w), b)
+            if more:
+                y = y + x  # the planted line
+            return tf.reduce_sum(y)
+
+        return step(X)
+
+    culprit = compared(tmp_path, program).culprits[0]
+    assert culprit.category == "structure"
+    assert culprit.source is not None and "the planted line" in culprit.source.text, culprit
