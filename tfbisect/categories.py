@@ -119,6 +119,9 @@ class Categories:
         return any(op.flags & NodeFlag.RANDOM or _SEEDED.search(op.op) for op in ops)
 
     def _shapes_differ(self, row: int, other: int) -> bool:
+        """Whether the two values are not of one shape and dtype."""
+        if self._a.dtype(row) != self._b.dtype(other):
+            return True
         one = self._a.trace.shape(self._a.event_shape[row])
         two = self._b.trace.shape(self._b.event_shape[other])
         return one is not None and two is not None and one != two

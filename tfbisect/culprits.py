@@ -203,7 +203,7 @@ class Portraits:
             if category == "structure" and self._categories.permuted(suspect.row):
                 return "it takes the same values of Python's as in the other run, but as other arguments"
             if category == "structure":
-                return "a value that Python handed in has another shape"
+                return "a value that Python handed in has another shape or dtype"
             return "a value that Python handed in differs, and nothing that an op computed differed before"
         if suspect.entry and flow.pure_read(node):
             return "what the variable held differed before anything recorded wrote it"

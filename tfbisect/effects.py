@@ -17,6 +17,12 @@ _SAVERS = frozenset({
     "RestoreSlice", "ReadFile", "WriteFile", "MatchingFiles", "CreateSummaryFileWriter", "CreateSummaryDbWriter",
     "SaveDataset", "SaveDatasetV2", "TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2", "CacheDatasetV2",
     "InitializeTableFromTextFileV2", "CheckpointExists", "DeleteOldDirs",
+    # data sets of file names: what comes out of the files is compared where the program gets it
+    "TensorSliceDataset", "TensorDataset", "FlatMapDataset", "InterleaveDataset", "ParallelInterleaveDatasetV2",
+    "ParallelInterleaveDatasetV3", "ParallelInterleaveDatasetV4", "LegacyParallelInterleaveDatasetV2", "ShuffleDataset",
+    "ShuffleDatasetV2", "ShuffleDatasetV3", "RepeatDataset", "ShardDataset", "MapDataset", "ParallelMapDataset",
+    "ParallelMapDatasetV2", "BatchDataset", "BatchDatasetV2", "PrefetchDataset", "ConcatenateDataset",
+    "MatchingFilesDataset",
 })  # fmt: skip
 _NAME_OPS = frozenset({
     "StringJoin", "Pack", "Identity", "IdentityN", "Const", "StaticRegexFullMatch", "RegexFullMatch", "Select",
@@ -156,6 +162,8 @@ class Effects:
         ops: set[str] = set()
         for number in family:
             row = self._equality.pairs[number][0]
+            if a.dtype(row) == VARIANT:
+                continue
             if a.dtype(row) != STRING:
                 return False
             ops |= _takers_of(a, row)

@@ -61,10 +61,12 @@ def pair_nodes(run_a: Recorded, a: Graph, run_b: Recorded, b: Graph, arguments: 
             join(one, named)
             if sides[0].token(one, to_b, bits=False) != sides[1].token(named, itself, bits=False):
                 changed.add(one)
-    for one, two in enumerate(to_b):
-        for x, y in zip(sides[0].data(one), sides[1].data(two), strict=False) if two >= 0 else ():
+    waiting = [one for one, two in enumerate(to_b) if two >= 0]
+    for one in waiting:  # grows: by the constants that paired constants were folded from
+        for x, y in zip(sides[0].data(one), sides[1].data(to_b[one]), strict=False):
             if sides[0].constant(x.src) and sides[1].constant(y.src) and to_b[x.src] < 0 and to_a[y.src] < 0:
                 join(x.src, y.src)
+                waiting.append(x.src)
     return NodePairs(to_b, to_a, False, frozenset(changed))
 
 

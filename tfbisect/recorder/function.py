@@ -152,9 +152,9 @@ class FunctionRecorder:
         with recording.lock:
             thread = recording.thread()
             try:
-                sources = [
-                    recording.producer(tensor, thread, *plan.takers[index]) for index, tensor in enumerate(inputs)
-                ]
+                here = recording.stacks.here(1)  # for ops without a line of their own: of a loaded function, say
+                takers = [(op, stack or here) for op, stack in plan.takers]
+                sources = [recording.producer(tensor, thread, *takers[i]) for i, tensor in enumerate(inputs)]
                 call = recording.new_call()
                 for index, tensor in enumerate(inputs):
                     recording.writer.link(call, index, *sources[index])
@@ -380,7 +380,7 @@ class FunctionRecorder:
                     numbers[name] = len(nodes)
                     nodes.append(Node(
                         name=name, op="Const", function=origin.function, stack=origin.stack,
-                        attrs=_attrs_digest(source),
+                        attrs=attrs_digest(source),
                     ))  # fmt: skip
                     added.append((numbers[name], source))
                 if nodes[numbers[name]].op == "Const" and numbers[name] != local:
@@ -434,7 +434,7 @@ class FunctionRecorder:
                 device=node.device,
                 function=origin.function if origin else "",
                 stack=origin.stack if origin else 0,
-                attrs=_attrs_digest(node),
+                attrs=attrs_digest(node),
                 index=node.attr["index"].i if argument or result_ else -1,
                 forward=number.get(forwards[local], -1) if forwards[local] else -1,
                 forward_name=forwards[local],
@@ -454,11 +454,16 @@ def _stateful(op: str) -> bool:
     return definition is not None and bool(definition.is_stateful)
 
 
-def _attrs_digest(node: Any) -> int:
-    """Digest of a node's attributes that mean the same in another process: no tokens, uids or placements."""
+def attrs_digest(node: Any) -> int:
+    """Digest of a node's attributes that mean the same in another process: no tokens, uids or placements.
+
+    Of a kernel that stands for an op of another name, only the op's own attributes: the kernel is TensorFlow's choice.
+    """
     rows = []
+    plain = user_op(node.op)
+    own = None if plain == node.op else {attr.name for attr in op_def_registry.get(plain).attr} | {"fused_ops"}
     for key in sorted(node.attr):
-        if key in optypes.IGNORED_ATTRS or key.startswith("_Xla"):
+        if key in optypes.IGNORED_ATTRS or key.startswith("_Xla") or (own is not None and key not in own):
             continue
         value = node.attr[key]
         if value.HasField("func"):

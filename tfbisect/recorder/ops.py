@@ -57,6 +57,8 @@ def cannot_be_folded(op: str) -> bool:
 
 _UID = re.compile(r"(?:_\d+)+$")
 _PREFIX = re.compile(r"^__(inference|forward|backward)_")
+FUSED = re.compile(r"^(?:PadWith)?(?:Fused)?|(?<=Filter)WithBias$")  # what is fused onto an op, in its executed name
+FUSED_NAMES = {"FusedBatchNormEx": "FusedBatchNormV3", "NativeFusedBatchNormEx": "FusedBatchNormV3"}
 ONEDNN = re.compile(r"^_Mkl(?:Native)?")  # oneDNN's `_MklMatMul` is the user's `MatMul` by another kernel
 
 

@@ -219,7 +219,7 @@ def _describe(
             op="_Arg" if argument else "_Retval" if output else user_op(node.op),
             device=node.device,
             stack=user.stack(op) if op is not None else 0,
-            attrs=function._attrs_digest(node),
+            attrs=function.attrs_digest(node),
             index=index,
             forward=number.get(forward_name, -1) if forward_name else -1,
             forward_name=forward_name,

@@ -101,9 +101,17 @@ def input_names(node: Any) -> list[str]:
 
 
 def user_op(op: str) -> str:
-    """The op type a user knows for an executed one; a fused op, behind which no single op stands, keeps its name."""
-    plain = ops.ONEDNN.sub("", op)
-    return plain if plain == op or op_def_registry.get(plain) is not None else op
+    """The op type a user knows for an executed one: `_MklMatMul` and `_FusedMatMul` are a `MatMul` by another kernel.
+
+    A fused op is named after the one that computes; what was fused onto it (a bias, an activation) is cheap.
+    """
+    if not op.startswith(("_Mkl", "_Fused")):
+        return op
+    plain = ops.ONEDNN.sub("", op).removeprefix("_")
+    for name in (plain, ops.FUSED.sub("", plain), ops.FUSED_NAMES.get(plain, "")):
+        if name and op_def_registry.get(name) is not None:
+            return name
+    return op
 
 
 def _type(dtype: int) -> Any:
