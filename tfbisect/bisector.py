@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tfbisect.alignment import Alignment
 from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
-from tfbisect.flow import CALLS, OVERWRITES, VARIANT, Flow, Way
+from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
 
@@ -100,6 +100,9 @@ class _Bisection:
         suspects = self._suspects(effects, names)
         suspects += self._structure_at_results(effects, suspects)
         undecided = [n for n, judged in enumerate(self.judged) if judged.what == What.UNDECIDED and n not in names]
+        live = effects.to_results | effects.to_outputs
+        if all(suspect.tier == 2 for suspect in suspects) and not live.isdisjoint(undecided):
+            suspects = []  # what reaches the results is undecided: what dies out is not its name
         return Findings(_ranked(suspects, self._kin), self.judged, self.equality, effects, names, undecided)
 
     # -- one difference ----------------------------------------------------------------------------------------------
@@ -260,10 +263,17 @@ class _Bisection:
                 if a.terminal(one).kind != Kind.HANDLE:
                     outcomes.append(self.equality.compare(one, two))
         # An iterator counts as having no inputs: what is not known of its dataset does not matter.
-        known = combined(outcome for outcome in outcomes if outcome.status == Status.DIFFERS)
+        # Nor do names of files, which lie in another temporary folder in each run.
+        differing = (outcome for outcome in outcomes if outcome.status == Status.DIFFERS)
+        known = combined(outcome for outcome in differing if not self._only_strings(outcome))
         if known.status == Status.DIFFERS or self.equality.same_handle(handle_a, handle_b):
             return known
         return UNKNOWN
+
+    def _only_strings(self, outcome: Outcome) -> bool:
+        return outcome.finding is None and all(
+            number < len(self.pairs) and self.a.dtype(self.pairs[number][0]) == STRING for number in outcome.edges
+        )
 
     def _state(self, ref_a: Ref, handle_a: Any, ref_b: Ref, handle_b: Any) -> Outcome:
         if handle_a not in self.a.writes and handle_b not in self.b.writes:
@@ -411,6 +421,8 @@ class _Bisection:
     def _by_python(self, number: int, finding: Finding, firsts: Sequence[int]) -> bool:
         """Whether other ops ran because Python decided so after an earlier difference."""
         row = self.pairs[number][0]
+        if finding.what in ("order", "state") and self._swapped(finding, firsts):
+            return True
         if finding.what == "order":
             return False
         if finding.what == "state":
@@ -426,6 +438,19 @@ class _Bisection:
             paired = call < 0 or (self.alignment.call_to_a if side else self.alignment.call_to_b)[call] >= 0
             call = self._first_call(side, flow.graph.id) if paired else call
         return firsts[side] < call
+
+    def _swapped(self, finding: Finding, firsts: Sequence[int]) -> bool:
+        """Whether one thread made the calls of the two last writes in another order, after an earlier difference."""
+        one, two = finding.writers
+        if one is None or two is None:
+            return False
+        one_in_b, two_in_a = self.alignment.call_to_b[one.call], self.alignment.call_to_a[two.call]
+        if one_in_b < 0 or two_in_a < 0 or one.call == two_in_a:
+            return False
+        threads = self.a.trace.calls["thread"]
+        if threads[one.call] != threads[two_in_a]:
+            return False
+        return firsts[0] < min(one.call, two_in_a) or firsts[1] < min(two.call, one_in_b)
 
     def _suspect(self, number: int, judged: Judgement, effects: Effects) -> Suspect:
         finding, row = judged.finding, self.pairs[number][0]
