@@ -1,0 +1,25 @@
+"""Generated TensorFlow programs with planted faults: never a wrong name. `tests/campaign/run.py` runs hundreds."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+
+def figures(programs: int, seed: int, folder: Path, timeout: float) -> dict[str, int]:
+    """Runs a campaign in a process of its own -> {label: programs}; fails if it says that something is bad."""
+    command = [sys.executable, ROOT / "tests/campaign/run.py", "--programs", programs, "--seed", seed, "--keep", folder]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    table = [line.rsplit(None, 1) for line in done.stdout.splitlines()]
+    return {row[0].strip(): int(row[1]) for row in table if len(row) == 2 and row[1].isdigit()}
+
+
+@pytest.mark.parametrize(("programs", "seed"), [(25, 1), pytest.param(300, 2, marks=pytest.mark.slow)])
+def test_no_program_gets_a_wrong_name(programs: int, seed: int, tmp_path: Path) -> None:
+    counts = figures(programs, seed, tmp_path, timeout=30 * programs)
+    assert counts["WRONG"] == counts["false alarm"] == counts["broken"] == 0
+    assert counts["invalid"] + counts["unrepeatable"] <= programs // 8
+    assert counts["right"] >= (counts["undecided"] + counts["missed"] + counts["extra"]), counts
