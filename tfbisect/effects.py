@@ -28,6 +28,7 @@ _NAME_OPS = frozenset({
     "StringJoin", "Pack", "Identity", "IdentityN", "Const", "StaticRegexFullMatch", "RegexFullMatch", "Select",
     "SelectV2", "StaticRegexReplace", "RegexReplace", "Reshape", "ExpandDims", "ConcatV2", "_Arg", "_Retval",
 })  # fmt: skip
+_HANDLE_TEXTS = frozenset({"IteratorToStringHandle", "MultiDeviceIteratorToStringHandle"})
 _WALK = 5000
 
 
@@ -160,14 +161,18 @@ class Effects:
     def _only_names(self, family: set[int]) -> bool:
         a = self._equality.a
         ops: set[str] = set()
+        handles = False
         for number in family:
             row = self._equality.pairs[number][0]
             if a.dtype(row) == VARIANT:
                 continue
+            if a.node(row).op in _HANDLE_TEXTS:  # an address as text
+                handles = True
+                continue
             if a.dtype(row) != STRING:
                 return False
             ops |= _takers_of(a, row)
-        return bool(ops & _SAVERS) and ops <= _SAVERS | _NAME_OPS
+        return (handles or bool(ops & _SAVERS)) and ops <= _SAVERS | _NAME_OPS
 
 
 def _writer(run: Run, call: int) -> bool:

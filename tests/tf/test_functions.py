@@ -426,3 +426,14 @@ def test_what_was_computed_before_a_check_failed_is_kept(path: Path, x: tf.Tenso
     (view,) = views
     assert {e.op for e in view.events if e.kind == SiteKind.OUTPUT} >= {"Sin", "Log"}
     assert not view.of("Cos")
+
+
+def test_shapes_that_tensorflow_infers_wrongly_are_recorded_as_they_are(path: Path, x: tf.Tensor) -> None:
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.svd(x, compute_uv=False) * 2.0  # two more outputs: inferred [0], in truth scalars
+
+    with recording(path) as views:
+        step(x)
+    assert views[0].trace.complete
+    assert sorted(e.shape or () for e in views[0].of("Svd")) == [(), (), (6,)]

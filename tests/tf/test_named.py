@@ -490,3 +490,23 @@ def test_of_ops_that_one_run_has_more_the_line_that_the_other_lacks_is_named(tmp
     culprit = compared(tmp_path, program).culprits[0]
     assert culprit.category == "structure"
     assert culprit.source is not None and "the planted line" in culprit.source.text, culprit
+
+
+def test_a_constant_of_the_branch_that_was_taken_is_named(tmp_path: Path) -> None:
+    def program() -> Any:
+        value = 4.0 if run_b else 5.0
+
+        @tf.function
+        def step(x: tf.Tensor) -> tf.Tensor:
+            def one() -> tf.Tensor:
+                return x + tf.constant([3.0, 1.0, 1.0, value])  # the planted constant
+
+            def two() -> tf.Tensor:
+                return x * tf.constant([1.0, 2.0, 1.0, 1.0])
+
+            return tf.cond(x[0, 0] > -100.0, one, two)
+
+        return step(X)
+
+    (culprit,) = compared(tmp_path, program).culprits
+    assert culprit.source is not None and "the planted constant" in culprit.source.text, culprit.source

@@ -252,6 +252,8 @@ class FunctionRecorder:
         try:
             if name in self._before and self._holds_stream(definition):
                 raise executed.NotToBeHad("it draws random numbers and may have run before recording began")
+            if self._context.is_async():
+                raise executed.NotToBeHad("eager execution is asynchronous: a cancelled probe would poison it")
             passing = _user_collects_metadata()
             if passing:
                 raise executed.NotToBeHad("the program collects run metadata")

@@ -13,6 +13,7 @@ from tfbisect.recorder import executed, ops
 
 # what lowering puts between a call node's name and the names inside the function it calls
 _LOWERED = re.compile(r"^(?:Func/)?(?:(?:then|else|body|cond|branch\d+|input|output)/_\d+_?/)*")
+_PART = re.compile(r"^(?:Func/)?(then|else|body|cond|branch(\d+))/_\d+")
 _OPTIMIZERS = re.compile(r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimizer|DependencyOptimizer|Func)[/-]")
 _BACKWARD = re.compile(r"Grad(?:WithFixedKsize)?(?=V\d|$)|Backprop(?:Input|Filter)?")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # the first input chooses
@@ -168,7 +169,7 @@ class Origins:
                 if call is None:
                     continue
                 inner = _LOWERED.sub("", "/".join(parts[count:]))
-                for callee in executed.callees(call):
+                for callee in _entered(call, "/".join(parts[count:])):
                     resolved = self._resolve(callee, inner, depth + 1) if inner else None
                     if resolved:
                         return (function, call.name), *resolved
@@ -227,3 +228,16 @@ def _in_scope(name: str, scope: str) -> bool:
 
 def _tensor(ref: str) -> str:
     return ref.lstrip("^")
+
+
+def _entered(call: Any, rest: str) -> list[str]:
+    """The functions of a call that a lowered name leads into: of a branch or loop only the part that it names."""
+    match = _PART.match(rest)
+    functions = executed.callees(call)
+    if match is None:
+        return functions
+    if match[2]:
+        branches = [func.name for func in call.attr["branches"].list.func] if "branches" in call.attr else []
+        return branches[int(match[2]) :][:1] or functions
+    part = {"then": "then_branch", "else": "else_branch"}.get(match[1], match[1])
+    return [call.attr[part].func.name] if part in call.attr else functions
