@@ -3,7 +3,11 @@
 Straight-line statements are `straight`'s; functions and whole programs are `writer`'s.
 """
 
+import re
+
 from campaign.straight import Scope, Straight, Value, dims
+
+_RACES = re.compile(r"assign|scatter|apply|\.normal\(|random|shuffle|dropout|\bf\d+\(")
 
 
 class Blocks(Straight):
@@ -79,16 +83,25 @@ class Blocks(Straight):
         c, i, n = self.carried(scope), self.name("i"), self.random.randint(1, 4)
         self.put(scope, f"for {i} in tf.range({n}):")
         inner = scope.inner(when=(*scope.when, i), trips=(*scope.trips, n))
-        if self.random.random() < 0.5:
-            self.put(
-                inner,
-                f"tf.autograph.experimental.set_loop_options(parallel_iterations={self.random.choice((1, 2, 10))})",
-            )
+        start = self.loop_options(inner)
         if self.random.random() < 0.15 and n > 2:
             self.put(inner, f"if {i} == {n - 1}:")
             self.put(inner.inner(), self.random.choice(("break", "continue")))
             inner.trips = (*scope.trips, n - 1)
         self.body(inner, c)
+        self.settle(start)
+
+    def loop_options(self, inner: Scope) -> int:
+        """The line that says how many iterations may overlap; `settle` completes it once the body is written."""
+        return self.put(inner, "tf.autograph.experimental.set_loop_options(parallel_iterations=«parallel»)")
+
+    def settle(self, start: int) -> None:
+        self.lines[start - 1] = self.lines[start - 1].replace("«parallel»", self.parallel(start))
+
+    def parallel(self, start: int) -> str:
+        """How many iterations may overlap: 1 where the body, from this line on, writes, draws or calls: a race."""
+        races = any(_RACES.search(line) for line in self.lines[start:])
+        return "1" if races else str(self.random.choice((1, 2, 10)))
 
     def body(self, inner: Scope, c: Value) -> None:
         before = len(inner.values)
@@ -108,9 +121,10 @@ class Blocks(Straight):
         self.put(scope.inner(), f"return {test}")
         self.put(scope, f"def {body}({i}, {c.name}):")
         inner = scope.inner(when=(*scope.when, i), trips=(*scope.trips, n))
+        start = len(self.lines)
         self.body(inner, c)
         self.put(inner, f"return {i} + 1, {c.name}")
-        parallel = self.random.choice((1, 2, 10))
+        parallel = self.parallel(start)
         self.put(
             scope,
             f"_, {c.name} = tf.while_loop({condition}, {body}, [tf.constant(0), {c.name}], "
@@ -146,7 +160,7 @@ class Blocks(Straight):
             return self.elementwise(scope)
         function, i, e = self.name("each"), self.name("i"), self.name("e")
         n = x.shape[0]
-        self.put(scope, f"def {function}(pair):")
+        start = self.put(scope, f"def {function}(pair):")
         inner = scope.inner(when=(*scope.when, i), trips=(*scope.trips, n))
         self.put(inner, f"{e}, {i} = pair")
         row = Value(e, x.dtype, x.shape[1:])
@@ -155,7 +169,7 @@ class Blocks(Straight):
         self.statements(inner, self.random.randint(1, 3))
         made = inner.values[before:]
         self.put(inner, f"return {self.fit(made[-1] if made else row, x.dtype, row.shape)} + {e}")
-        parallel = self.random.choice((1, 4, 10))
+        parallel = self.parallel(start)
         text = f"tf.map_fn({function}, ({x.name}, tf.range({n})), fn_output_signature=tf.{x.dtype}"
         text += f", parallel_iterations={parallel})"
         self.let(scope, f"tf.ensure_shape({text}, {dims(x.shape)})", x.dtype, x.shape)
@@ -168,6 +182,7 @@ class Blocks(Straight):
         )
         self.put(scope, f"for {i} in tf.range({n}):")
         inner = scope.inner(when=(*scope.when, i), trips=(*scope.trips, n))
+        start = self.loop_options(inner)
         before = len(inner.values)
         self.statements(inner, self.random.randint(0, 2))
         made = inner.values[before:]
@@ -176,6 +191,7 @@ class Blocks(Straight):
             f"{ta} = {ta}.write({i}, {self.fit(made[-1] if made else x, x.dtype, x.shape)}"
             f" + tf.cast({i}, tf.{x.dtype}))",
         )
+        self.settle(start)
         if self.random.random() < 0.4:
             self.let(scope, f"{ta}.read({n - 1}) + {ta}.read(0)", x.dtype, x.shape)
         else:
@@ -194,9 +210,14 @@ class Blocks(Straight):
         self.statements(inner, self.random.randint(1, 3))
         self.put(inner, f"return {self.bounded(inner.values[-1], x.dtype, row.shape)} + {e}")
         if self.random.random() < 0.6:
-            self.let(scope, f"tf.scan({function}, {x.name})", x.dtype, x.shape)
+            self.let(scope, f"tf.scan({function}, {x.name}, parallel_iterations=1)", x.dtype, x.shape)
         else:
-            self.let(scope, f"tf.{self.random.choice(('foldl', 'foldr'))}({function}, {x.name})", x.dtype, row.shape)
+            self.let(
+                scope,
+                f"tf.{self.random.choice(('foldl', 'foldr'))}({function}, {x.name}, parallel_iterations=1)",
+                x.dtype,
+                row.shape,
+            )
         return None
 
     def over_dataset(self, scope: Scope) -> None:

@@ -30,7 +30,7 @@ from campaign.faults import Verdict, judge, text
 from campaign.writer import HOSTS, Writer
 
 CHUNK = 40  # programs a process runs: a crash loses one of them, and TensorFlow keeps what it once compiled
-TIMEOUT = 1200
+REPEATS = 8  # further plain runs before recording is blamed for other results
 BAD = ("WRONG", "false alarm", "broken")
 LABELS = (
     "right", "undecided", "masked", "missed", "extra", "contained extra", "fine", *BAD, "unrepeatable", "invalid",
@@ -87,8 +87,8 @@ def try_program(seed: int, folder: Path, faults: int | None = None, keep: bool =
         # One line of code for both: calls are paired by their Python stack, this one included.
         (recorded, _), (other, hits) = (program.run(run, trace) for run, trace in (("A", a), ("B", b)))
         if recorded != plain:
-            again, _ = program.run("A")
-            return Verdict("broken" if again == plain else "unrepeatable", "recording changed the results")
+            repeats = all(program.run("A")[0] == plain for _ in range(REPEATS))
+            return Verdict("broken" if repeats else "unrepeatable", "recording changed the results")
         for each in (a, b):
             trace = tfbisect.load(each)
             if not trace.complete:
