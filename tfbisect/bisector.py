@@ -112,6 +112,8 @@ class _Bisection:
         kind, dtype = self.a.site_rows[self.a.event_site[row]][3:5]
         if kind == SiteKind.CONST and dtype != self.b.dtype(other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
+        if kind == SiteKind.CONST and self.a.node(row).flags & NodeFlag.OPAQUE:
+            return Judgement(What.UNDECIDED, reason="TensorFlow made this constant of others that were not recorded")
         if kind == SiteKind.CONST and any(edge.slot >= 0 for edge in self.a.node(row).inputs):
             return self._folded(row)
         if self._host(row, other):

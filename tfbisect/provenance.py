@@ -436,7 +436,7 @@ class Run(Recorded):
     @staticmethod
     def hidden(node: Node) -> bool:
         """Whether part of what a node did was not recorded."""
-        return bool(node.flags & NodeFlag.OPAQUE) or node.op in CALLS
+        return bool(node.flags & NodeFlag.OPAQUE and node.op != "Const") or node.op in CALLS
 
     @staticmethod
     def reads_state(node: Node) -> bool:

@@ -510,3 +510,19 @@ def test_a_constant_of_the_branch_that_was_taken_is_named(tmp_path: Path) -> Non
 
     (culprit,) = compared(tmp_path, program).culprits
     assert culprit.source is not None and "the planted constant" in culprit.source.text, culprit.source
+
+
+def test_a_constant_that_tensorflow_made_of_something_is_not_blamed(tmp_path: Path) -> None:
+    def program() -> Any:
+        factor = 0.5 if run_b else 0.75
+
+        @tf.function
+        def step(x: tf.Tensor) -> tf.Tensor:
+            y = x + x  # becomes x * (2 * factor): the constant bears this op's name
+            return y * factor
+
+        return step(X)
+
+    result = compared(tmp_path, program)
+    assert result.verdict != "identical"
+    assert not any("x + x" in c.source.text for c in result.culprits if c.source is not None), result.culprits

@@ -377,7 +377,10 @@ class FunctionRecorder:
             if original.op != "Const":
                 continue
             sources = []
-            for name, origin, source in self._origins.folded(definition.signature.name, original):
+            made_of = self._origins.folded(definition.signature.name, original)
+            if made_of is None:  # its own line says nothing of the value that differs
+                nodes[local] = dataclasses.replace(nodes[local], flags=nodes[local].flags | NodeFlag.OPAQUE)
+            for name, origin, source in made_of or ():
                 if name not in numbers:
                     numbers[name] = len(nodes)
                     nodes.append(Node(

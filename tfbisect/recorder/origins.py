@@ -63,13 +63,15 @@ class Origins:
         user = ops.user_name(self._originals.get(where, where))
         return Origin(user, name, self._stack(where, name), self._forward(where, name))
 
-    def folded(self, function: str, node: Any) -> list[tuple[str, Origin, Any]]:
+    def folded(self, function: str, node: Any) -> list[tuple[str, Origin, Any]] | None:
         """The constants of the program that a constant of the executed graph was folded from: (name, origin, NodeDef).
 
-        Empty for a constant that stands in the program as it is.
+        Empty for a constant that stands in the program as it is; None where an optimizer made it of nobody knows what.
         """
         chain = self._chain(function, node)
-        if self._node(*chain[-1]) is None or self._node(*chain[-1]).op == "Const":
+        if self._node(*chain[-1]) is None:
+            return None
+        if self._node(*chain[-1]).op == "Const":
             return []
         found: list[tuple[str, Origin, Any]] = []
         done: set[tuple[tuple[str, str], ...]] = set()
@@ -89,7 +91,7 @@ class Origins:
                 waiting += [source for source in self._sources(here) if self._is_constant(source, frozenset())]
             else:
                 waiting += self._sources(here)
-        return found
+        return found or None
 
     def _sources(self, chain: tuple[tuple[str, str], ...]) -> list[tuple[tuple[str, str], ...]]:
         """The nodes behind the data inputs of a node, through the arguments of the functions it stands in."""
