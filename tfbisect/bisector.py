@@ -423,16 +423,9 @@ class _Bisection:
     def _by_python(self, number: int, finding: Finding, firsts: Sequence[int]) -> bool:
         """Whether other ops ran because Python decided so after an earlier difference."""
         row = self.pairs[number][0]
-        if finding.what in ("order", "state") and self._swapped(finding, firsts):
-            return True
-        if finding.what == "order":
-            return False
-        if finding.what == "state":
-            return any(
-                write is not None and (self.alignment.call_to_a if side else self.alignment.call_to_b)[write.call] < 0
-                and firsts[side] < write.call
-                for side, write in enumerate(finding.writers)
-            )  # fmt: skip
+        if finding.what in ("order", "state"):
+            writes = enumerate(finding.writers)
+            return any(self._python_ordered(number, side, write, firsts[side]) for side, write in writes)
         side, at = (finding.side, finding.row) if finding.what == "extra" else (0, row)
         run = (self.a, self.b)[side]
         call, flow = run.event_call[at], run.node_of(at)[0]
@@ -441,18 +434,17 @@ class _Bisection:
             call = self._first_call(side, flow.graph.id) if paired else call
         return firsts[side] < call
 
-    def _swapped(self, finding: Finding, firsts: Sequence[int]) -> bool:
-        """Whether one thread made the calls of the two last writes in another order, after an earlier difference."""
-        one, two = finding.writers
-        if one is None or two is None:
+    def _python_ordered(self, number: int, side: int, write: Write | None, first: int) -> bool:
+        """Whether a write is one run's only, or stands on the other side of what reads it, by a decision of Python's
+        that came after a difference."""
+        if write is None:
             return False
-        one_in_b, two_in_a = self.alignment.call_to_b[one.call], self.alignment.call_to_a[two.call]
-        if one_in_b < 0 or two_in_a < 0 or one.call == two_in_a:
-            return False
-        threads = self.a.trace.calls["thread"]
-        if threads[one.call] != threads[two_in_a]:
-            return False
-        return firsts[0] < min(one.call, two_in_a) or firsts[1] < min(two.call, one_in_b)
+        partner = (self.alignment.call_to_a if side else self.alignment.call_to_b)[write.call]
+        if partner < 0:
+            return first < write.call
+        mine = (self.a, self.b)[side].event_call[self.pairs[number][side]]
+        theirs = (self.b, self.a)[side].event_call[self.pairs[number][1 - side]]
+        return (write.call < mine) != (partner < theirs) and first < min(write.call, mine)
 
     def _suspect(self, number: int, judged: Judgement, effects: Effects) -> Suspect:
         finding, row = judged.finding, self.pairs[number][0]

@@ -11,7 +11,7 @@ from typing import Any
 CATEGORIES = {
     "ulp": {"host"},
     "eager-ulp": {"host", "input"},
-    "constant": {"host"},
+    "constant": {"host", "structure"},
     "scalar": {"host", "input"},
     "array": {"input", "host"},
     "seed": {"rng", "host", "input", "structure", "state"},
@@ -56,6 +56,7 @@ class Function:
     results: list[Any]
     scalar: set[int] | None = None  # lines that use the Python scalar it takes
     calls: dict[str, list[int]] = field(default_factory=lambda: {"": [], " (forward)": []})
+    sure: bool = True  # whether it is certain which of the calls happen, and how
     callers: list["Function"] = field(default_factory=list)
 
     def moments(self) -> list[int]:
@@ -88,7 +89,9 @@ def describes(culprit: Any, site: Site, file: str) -> bool:
         return True
     if site.variable and culprit.category == "state":
         return site.variable in source.text or "apply" in source.text
-    return source.line in site.lines and (site.ops is None or culprit.op_type in site.ops)
+    # A factor of one is optimized away with its multiplication: another structure, of the op that took the constant.
+    gone = site.kind == "constant" and culprit.category == "structure"
+    return source.line in site.lines and (site.ops is None or culprit.op_type in site.ops or gone)
 
 
 def imprecise(culprit: Any, site: Site, functions: dict[str, Function]) -> list[str]:
@@ -108,7 +111,7 @@ def imprecise(culprit: Any, site: Site, functions: dict[str, Function]) -> list[
     name, half = culprit.function, ""
     if name.endswith(" (forward)"):
         name, half = name[: -len(" (forward)")], " (forward)"
-    if site.kind == "ulp" and site.moment is not None and name in functions:
+    if site.kind == "ulp" and site.moment is not None and name in functions and functions[name].sure:
         calls = functions[name].calls[half]
         if culprit.call is None or culprit.call >= len(calls) or calls[culprit.call] != site.moment:
             found.append(f"call {culprit.call} of {culprit.function}, not the one at moment {site.moment} of {calls}")

@@ -127,6 +127,7 @@ class Writer(Blocks):
         if scope.eager:
             moment = 1 + len(self.lines)
             forward = " (forward)" if scope.taped else ""
+            function.sure &= scope.depth == scope.loops
             if scope.loops:
                 arguments.append(f"tf.constant(1000 * step + {moment})")
                 self.calls.append((function, forward, moment))
