@@ -19,7 +19,9 @@ w = tf.Variable(tf.ones([64, 32]))
 """
 
 # Emulates a kernel whose sum depends on the order of its threads: same bits in, other bits out.
-DIVERGES = HEAD + """
+DIVERGES = (
+    HEAD
+    + """
 def unordered_sum(x):
     noise = int.from_bytes(os.urandom(4), "little") / 2**36  # one chance in millions that two runs agree
     return (x.sum(axis=0) * (1 + noise)).astype(np.float32)
@@ -36,8 +38,11 @@ for i in range(3):
     last = step(tf.ones([8, 64]) * (i + 1.0))
 print("done", sys.argv[1:])
 """
+)
 
-REPEATS = HEAD + """
+REPEATS = (
+    HEAD
+    + """
 @tf.function
 def step(x):
     y = tf.nn.relu(x @ w)
@@ -47,6 +52,7 @@ def step(x):
 for i in range(3):
     print(float(step(tf.ones([8, 64]) * (i + 1.0))))
 """
+)
 
 
 @pytest.fixture

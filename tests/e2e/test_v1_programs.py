@@ -100,7 +100,9 @@ def test_a_python_function_that_differs_is_the_culprit(
 
 
 def test_two_sessions_have_variables_of_their_own(compared: Callable[[str], dict[str, Any]]) -> None:
-    program = HEAD.format(resource=True) + """
+    program = (
+        HEAD.format(resource=True)
+        + """
 v = tf.placeholder(tf.float32, [8, 4], "v")
 write = w.assign(v).op
 one, two = tf.Session(), tf.Session()
@@ -112,6 +114,7 @@ batch = np.ones((2, 8))
 result = two.run(h, {x: batch})
 print(result.tobytes().hex(), one.run(h, {x: batch}).tobytes().hex())
 """
+    )
     result = compared(program)
     assert _culprits(result) == [("Placeholder", "one.run(write, {v: np.ones((8, 4)) * noise})", 0)]
 

@@ -43,9 +43,7 @@ def test_a_value_python_hands_in_is_one_call_however_often_it_is_used(path: Path
         tf.sin(x)
         tf.cos(x)
     trace = views[0].trace
-    host = [
-        int(c["id"]) for c in trace.calls if NodeFlag.HOSTVALUE in trace.graphs[int(c["graph"])].nodes[0].flags
-    ]
+    host = [int(c["id"]) for c in trace.calls if NodeFlag.HOSTVALUE in trace.graphs[int(c["graph"])].nodes[0].flags]
     assert len(host) == 1
     assert [int(k["src_call"]) for k in trace.links] == host * 2
 

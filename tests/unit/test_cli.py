@@ -9,6 +9,7 @@ import pytest
 from helpers import ROOT, write_trace
 
 from tfbisect import cli, comparison, version
+from tfbisect.commands._shared import program_of
 from tfbisect.model import Comparison, Coverage
 
 
@@ -128,7 +129,7 @@ def test_help_and_version(capsys, line):
 def test_what_follows_the_program_is_the_programs(head, tail):
     options = cli._parser().parse_args(["record", "-o", "a.h5", "--values", "none", *head, "train.py", *tail])
     assert (options.output, options.values, options.force) == ("a.h5", "none", False)
-    assert cli._program(options) == ["train.py", *tail]
+    assert program_of(options) == ["train.py", *tail]
 
 
 def test_bad_traces_are_named_with_the_next_thing_to_type(cli, tmp_path):

@@ -153,9 +153,7 @@ class EagerRecorder:
             name=op, op=op, device=device, stack=stack, attrs=text, flags=flags,
             inputs=tuple(Edge(index, 0) for index in range(count)),
         ))  # fmt: skip
-        nodes += [
-            Node(name=f"result{i}", op="_Retval", index=i, inputs=(Edge(count, i),)) for i in range(len(outputs))
-        ]
+        nodes += [Node(name=f"result{i}", op="_Retval", index=i, inputs=(Edge(count, i),)) for i in range(len(outputs))]
         structure = digest.of_text("eager", op, text, count, len(outputs))
         graph = recording.writer.graph(op, op, GraphKind.EAGER, structure, nodes)
         sites = [

@@ -198,9 +198,7 @@ def joined(partitions: Sequence[Any]) -> Any:
     The partitions are what runs: oneDNN's rewrite comes after `post_optimization_graph` was taken, and it declines
     nodes that have taps.
     """
-    sends = {
-        node.attr["tensor_name"].s: node.input[0] for part in partitions for node in part.node if node.op in SENDS
-    }
+    sends = {node.attr["tensor_name"].s: node.input[0] for part in partitions for node in part.node if node.op in SENDS}
     received = {
         node.name: sends[node.attr["tensor_name"].s]
         for part in partitions

@@ -27,7 +27,6 @@ ADDN = "not watched: the copy a watch makes could change the order in which the 
 LOOP = "recorded with parallel_iterations=1: races between the loop's iterations cannot show"
 
 
-
 @dataclass(slots=True)
 class Layout:
     """An executed graph as the trace and the watches need it. Nodes are numbered as in `nodes`."""

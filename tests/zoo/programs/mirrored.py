@@ -16,9 +16,7 @@ strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 with strategy.scope():
     weights = tf.Variable(tf.random.stateless_normal([6, 1], seed=[25, 1]))
-    total = tf.Variable(
-        0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
-    )
+    total = tf.Variable(0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM)
 
 
 def replica(batch):

@@ -28,8 +28,12 @@ def words(lines):
     tokens = tf.strings.split(lines)
     lengths = tf.strings.length(tokens)
     pairs = tf.strings.ngrams(tokens, 2)
-    return tokens, lengths, pairs, tf.strings.reduce_join(tokens, axis=1, separator="-"), tf.strings.unicode_decode(
-        lines, "UTF-8"
+    return (
+        tokens,
+        lengths,
+        pairs,
+        tf.strings.reduce_join(tokens, axis=1, separator="-"),
+        tf.strings.unicode_decode(lines, "UTF-8"),
     )
 
 

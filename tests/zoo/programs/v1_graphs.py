@@ -13,9 +13,11 @@ def build(x):
     loss = tf.reduce_mean(tf.square(y - 0.2))
     gradient = tf.gradients(loss, kernel)[0]
     with tf.control_dependencies([v1.assign_sub(kernel, 0.1 * gradient)]):
-        return tf.identity(loss), tf.identity(gradient), v1.get_variable(
-            "count", [], tf.int32, initializer=v1.zeros_initializer(), use_resource=True
-        ).assign_add(1)
+        return (
+            tf.identity(loss),
+            tf.identity(gradient),
+            v1.get_variable("count", [], tf.int32, initializer=v1.zeros_initializer(), use_resource=True).assign_add(1),
+        )
 
 
 scope = v1.wrap_function(build, [tf.TensorSpec([2, 4])])

@@ -1,0 +1,35 @@
+"""`compare`: traces in, a report out."""
+
+import argparse
+import shlex
+from pathlib import Path
+
+from tfbisect.commands._shared import PROGRAM, check_free, check_not_input, formats, report
+from tfbisect.errors import Usage
+
+HELP = "compare traces: which op diverged first, where and why"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="two traces of the same program")
+    parser.add_argument(
+        "--format", choices=formats(), help="of the report (default: by the name of FILE, else terminal)"
+    )
+    parser.add_argument("-o", dest="output", metavar="FILE", help="write the report to a file")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it; -> the exit status."""
+    from tfbisect.comparison import compare
+
+    if len(options.traces) < 2:
+        raise Usage(
+            "compare", found="one trace", expected="two", hint=f"{PROGRAM} compare {shlex.join(options.traces)} b.h5"
+        )
+    output = Path(options.output) if options.output else None
+    if output is not None:
+        check_not_input(output, [Path(trace) for trace in options.traces])
+        check_free(output, options.force)
+    return report(compare(*options.traces), options.format, output, options.force)
