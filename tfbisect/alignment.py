@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tfbisect.model import NO_CALL, Graph, GraphKind, SiteKind, Source
 from tfbisect.nodes import NodePairs, pair_nodes
+from tfbisect.pipelines import pair_functions
 from tfbisect.provenance import Run
 from tfbisect.recorded import is_host_value
 from tfbisect.sequences import align, ranks
@@ -177,7 +178,8 @@ class _Keys:
         keys = []
         for item in unique.tolist():
             graph, stack = run.trace.graphs[item >> 32], item & 0xFFFFFFFF
-            if graph.kind == GraphKind.ENTRY or graph.name in UNORDERED or is_host_value(graph):
+            outside = graph.kind in (GraphKind.ENTRY, GraphKind.SOURCE)
+            if outside or graph.name in UNORDERED or is_host_value(graph):
                 keys.append(-1)
                 continue
             if stack not in stacks:
@@ -200,6 +202,7 @@ def _pair_calls(a: Run, b: Run, by_text: bool) -> Alignment:
     to_b, to_a = np.full(len(keys_a), -1, np.int64), np.full(len(keys_b), -1, np.int64)
     _pair_top_level(a, b, keys_a, keys_b, to_b, to_a)
     _pair_nested(a, b, keys_a, keys_b, to_b, to_a)
+    pair_functions(a, b, to_b, to_a)
     found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text)
     _pair_entries(found)
     _pair_host_values(found)

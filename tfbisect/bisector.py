@@ -15,6 +15,7 @@ from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
+from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
 
 MANY = 2000  # unpaired results that are looked at
@@ -87,6 +88,7 @@ class _Bisection:
         self.equality = Equality(alignment)
         self.pairs = self.equality.pairs
         self.judged: list[Judgement] = []
+        self._pipelines = Pipelines(self.a, self.pairs)
         self._firsts: list[int] | None = None
         self._alike_graphs: dict[tuple[int, int], bool] = {}
 
@@ -117,7 +119,8 @@ class _Bisection:
         if kind == SiteKind.CONST and any(edge.slot >= 0 for edge in self.a.node(row).inputs):
             return self._folded(row)
         if self._host(row, other):
-            return Judgement(What.CULPRIT)
+            made = self._pipelines.before_element(row)
+            return Judgement(What.RECEIVER, made) if made else Judgement(What.CULPRIT)
         if kind == SiteKind.ARG:
             return self._verdict(self._argument(row, other))
         outcome = self._inputs(row, other)
@@ -218,6 +221,9 @@ class _Bisection:
         overwrites = kind == SiteKind.WRITE and node.op in OVERWRITES
         if overwrites or not (a.reads_state(node) or flow_a.flags[node_a] & _WRITER):
             return EQUAL
+        made = self._pipelines.before(a.handle(one), row)
+        if made:
+            return Outcome(Status.DIFFERS, made)
         return self._behind(
             Ref(call_a, node_a, 0, path_a), a.handle(one), Ref(call_b, node_b, 0, path_b), b.handle(two)
         )

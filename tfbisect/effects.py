@@ -152,7 +152,7 @@ class Effects:
         for number, (row, _) in enumerate(equality.pairs):
             if self._edges[number] or a.dtype(row) != STRING:
                 continue
-            if a.host_value(row) or a.node_of(row)[3] == SiteKind.CONST:
+            if a.host_value(row) or a.node_of(row)[3] == SiteKind.CONST or a.node(row).op in _HANDLE_TEXTS:
                 family = {number} | self.below([number], _WALK)
                 if len(family) < _WALK and self._only_names(family):
                     found |= family

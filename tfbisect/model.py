@@ -52,7 +52,7 @@ class GraphKind(enum.IntEnum):
 
     EAGER = 0  # one op, run by Python
     TWIN = 1  # the executed graph
-    SOURCE = 2  # the source graph
+    SOURCE = 2  # the source graph of a function inside tf.data; its values are hashed on the host
     OPAQUE = 3  # arguments and results only
     ENTRY = 4  # a variable, iterator or table that was there before recording: one node, no events
 

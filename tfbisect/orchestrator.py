@@ -37,6 +37,7 @@ class Program:
     arguments: tuple[str, ...] = ()
     values: str = "auto"
     xla: str = "opaque"
+    data: bool = False
     output_to_stderr: bool = False
     log: Path | None = None
 
@@ -62,7 +63,8 @@ def check_program(path: Path) -> Path:
 def record_command(program: Program, trace: Path, *options: str) -> list[str]:
     """The command that records one run of a program in a fresh process."""
     command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
-    return [*command, "--xla", program.xla, *options, str(program.path), *program.arguments]
+    data = ["--data"] if program.data else []
+    return [*command, "--xla", program.xla, *data, *options, str(program.path), *program.arguments]
 
 
 def record_once(program: Program, trace: Path, say: Say) -> int:

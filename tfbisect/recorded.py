@@ -189,10 +189,7 @@ class Recorded:
     def scheme(self, row: int) -> str:
         """The digest scheme of an event: graphs and the host have one each."""
         graph, _node, _slot, kind, _dtype = self.site_rows[self.event_site[row]]
-        in_graph = kind in (SiteKind.OUTPUT, SiteKind.WRITE) and self.flow_of_graph(graph).graph.kind in (
-            GraphKind.TWIN,
-            GraphKind.SOURCE,
-        )
+        in_graph = kind in (SiteKind.OUTPUT, SiteKind.WRITE) and self.flow_of_graph(graph).graph.kind == GraphKind.TWIN
         return self.schemes["graph" if in_graph else "host"]
 
     def source(self, row: int) -> Source | None:

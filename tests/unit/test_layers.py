@@ -17,7 +17,7 @@ LAYERS = [
     {"tables", "flow"},
     {"metrics", "trace", "recorded"},
     {"provenance", "nodes"},
-    {"threads"},
+    {"threads", "pipelines"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "steps", "verification"},
     {"effects"},

@@ -157,6 +157,11 @@ def add_recording(sub: argparse.ArgumentParser) -> None:
         help="functions that XLA compiles: recorded from outside, or run and recorded op by op without XLA, which is "
         "another program (default: opaque)",
     )
+    sub.add_argument(
+        "--data",
+        action="store_true",
+        help="record the functions inside tf.data (map, filter, interleave, ...) too",
+    )
     sub.add_argument("--force", action="store_true", help="replace traces that exist")
     # One positional for all of it: with a second one, argparse would eat a `--` that is the program's.
     sub.add_argument(

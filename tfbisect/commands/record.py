@@ -40,14 +40,16 @@ def run(options: argparse.Namespace) -> int:
     check_not_input(output, [program])
     if options.verify:
         return _verify(options, program, arguments, output)
-    return run_program(output, program, arguments, values=options.values, force=options.force, xla=options.xla)
+    return run_program(
+        output, program, arguments, values=options.values, force=options.force, xla=options.xla, data=options.data
+    )
 
 
 def _verify(options: argparse.Namespace, program: Path, arguments: list[str], output: Path) -> int:
     from tfbisect import orchestrator, verification
 
     check_free(output, options.force)
-    what = orchestrator.Program(program, tuple(arguments), options.values, options.xla)
+    what = orchestrator.Program(program, tuple(arguments), options.values, options.xla, options.data)
     verified = verification.verify(what, output, force=options.force)
     say(verified.text)
     return verified.status if verified.same else 1 if verified.repeats else ERROR

@@ -38,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
         tuple(arguments),
         options.values,
         options.xla,
+        options.data,
         output_to_stderr=options.format not in (None, "terminal"),  # standard output then holds the report alone
     )
     with folder_for(options.output) as folder:

@@ -21,6 +21,7 @@ from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
 from tfbisect.recorder.hooks import Hooks
 
 if TYPE_CHECKING:
+    from tfbisect.recorder.data import DataRecorder
     from tfbisect.recorder.eager import EagerRecorder
     from tfbisect.recorder.function import FunctionRecorder
     from tfbisect.recorder.recording import Recording
@@ -33,7 +34,7 @@ class _Session:
     """A recording from its request to its end. The file and TensorFlow's parts are made when TensorFlow first runs."""
 
     def __init__(
-        self, path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str],
+        self, path: str | os.PathLike[str], values: str, force: bool, xla: str, data: bool, argv: Sequence[str],
         program: str | None,
     ) -> None:  # fmt: skip
         self.path = Path(path)
@@ -44,6 +45,7 @@ class _Session:
         if xla not in ("opaque", "expand"):
             raise Usage("xla", found=xla, expected="opaque or expand")
         self._xla = xla
+        self.wants_data = data
         self._values, self._force, self._program = values, force, program
         self._argv = list(argv)
         self._lock = threading.RLock()
@@ -53,6 +55,7 @@ class _Session:
         self._functions: FunctionRecorder | None = None
         self._eager: EagerRecorder | None = None
         self._sessions: SessionRecorder | None = None
+        self._data: DataRecorder | None = None
         self._context_told = False
         self._before: frozenset[str] = frozenset()
         self.failed = False
@@ -113,8 +116,11 @@ class _Session:
         return self._functions.call(name, inputs, outputs)
 
     def function_removed(self, context: Any, name: str) -> None:
-        if self._functions is not None and os.getpid() == self._pid:
-            self._functions.forget(name)
+        if os.getpid() != self._pid:
+            return
+        for part in (self._functions, self._data):
+            if part is not None:
+                part.forget(name)
 
     def op_callback(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("graph") is not None or os.getpid() != self._pid or self.failed:
@@ -127,6 +133,23 @@ class _Session:
                 return
         assert self._eager is not None
         self._eager(*args, **kwargs)
+
+    def data_function(self, function: Any, dataset: Any) -> Any:
+        context: Any = sys.modules["tensorflow.python.eager.context"]
+        if os.getpid() != self._pid or self.failed or not self.open().active:
+            return function
+        if not context.executing_eagerly() or not hasattr(function, "captured_inputs"):
+            name = str(getattr(function, "name", "function"))
+            self.open().unseen(name, "tf.data function", "its dataset is made inside a function or graph")
+            return function
+        if self._data is None:
+            try:
+                self._start_data(context.context())
+            except Exception as error:
+                self._give_up(error)
+                return function
+        assert self._data is not None
+        return self._data.replaced(function, dataset)
 
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         if os.getpid() != self._pid or self.failed:
@@ -168,7 +191,9 @@ class _Session:
 
                 writer = TraceWriter(self.path, force=self._force)
                 self._recording = Recording(writer, ValuePolicy(self._values), self._program)
-                run = runinfo.at_start(self._program, self._argv, {"values": self._values, "xla": self._xla})
+                run = runinfo.at_start(
+                    self._program, self._argv, {"values": self._values, "xla": self._xla, "data": self.wants_data}
+                )
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
             return self._recording
@@ -179,6 +204,14 @@ class _Session:
                 from tfbisect.recorder.eager import EagerRecorder
 
                 self._eager = EagerRecorder(self.open())
+
+    def _start_data(self, context: Any) -> None:
+        with self._lock:
+            if self._data is None:
+                from tfbisect.recorder.data import DataRecorder
+
+                context.ensure_initialized()
+                self._data = DataRecorder(self.open(), context)
 
     def _start_functions(self, context: Any, plain: Callable[..., Any]) -> None:
         with self._lock:
@@ -215,8 +248,9 @@ class _Session:
 
 @contextlib.contextmanager
 def record(
-    path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque"
-) -> Iterator[None]:
+    path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque",
+    data: bool = False,
+) -> Iterator[None]:  # fmt: skip
     """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
 
     values: which tensors are kept beside their digests: "none", "auto" (up to 4 KiB each, 256 MiB in all), "all" or a
@@ -226,7 +260,7 @@ def record(
 
     Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
     """
-    session = _begin(path, values, force, xla, sys.argv, None)
+    session = _begin(path, values, force, xla, data, sys.argv, None)
     try:
         yield
     finally:
@@ -241,7 +275,7 @@ def step() -> None:
 
 def run_program(
     path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
-    force: bool = False, xla: str = "opaque",
+    force: bool = False, xla: str = "opaque", data: bool = False,
 ) -> int:  # fmt: skip
     """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
 
@@ -253,7 +287,7 @@ def run_program(
     file = Path(program)
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
-    session = _begin(path, values, force, xla, [str(program), *args], str(file))
+    session = _begin(path, values, force, xla, data, [str(program), *args], str(file))
     status: list[int | None] = [None]
 
     def close() -> None:
@@ -270,12 +304,13 @@ def run_program(
 
 
 def _begin(
-    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None
-) -> _Session:
+    path: str | os.PathLike[str], values: str, force: bool, xla: str, data: bool, argv: Sequence[str],
+    program: str | None,
+) -> _Session:  # fmt: skip
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(path, values, force, xla, argv, program)
+    session = _Session(path, values, force, xla, data, argv, program)
     session.start()
     _current = session
     return session

@@ -16,7 +16,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from tfbisect.model import CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import digest
 from tfbisect.recorder import ops as optypes
-from tfbisect.recorder.recording import Recording, Thread, array_of
+from tfbisect.recorder.recording import DATASET, Dataset, Recording, Thread, array_of
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class _Plan:
     outputs: list[int]  # OUTPUT site of each output, -1 where there is nothing to digest
     writes: list[tuple[int, int, int]]  # input position of a variable's handle, WRITE site, DataType
     label: str
+    datasets: bool  # some output is a variant: a dataset
+    functions: list[str]  # that the op was given
     rows: str  # how to read only the rows that were written: "", "gather" or "gather_nd"
     indices: int
 
@@ -87,6 +89,8 @@ class EagerRecorder:
             recording.produced(tensor, call, index)
             if plan.outputs[index] >= 0:
                 recording.array_event(call, plan.outputs[index], array_of(tensor), plan.label)
+        if plan.datasets:
+            self._dataset(plan, op, stack, call, inputs, outputs)
         for position, site, dtype in plan.writes:
             array = self._written(plan, op, inputs, position, dtype)
             recording.array_event(call, site, array, plan.label)
@@ -94,6 +98,17 @@ class EagerRecorder:
             call, plan.graph, thread.number, CallState.OK, recording.parent(thread), recording.step, stack
         )  # fmt: skip
         recording.flush()
+
+    def _dataset(
+        self, plan: _Plan, op: str, stack: int, call: int, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:  # fmt: skip
+        """Remember where a dataset comes from, and which functions make its elements."""
+        before = [tensor.__dict__[DATASET].ancestors for tensor in inputs if DATASET in tensor.__dict__]
+        known = Dataset(op, stack, call, frozenset({call}).union(*before))
+        for tensor in outputs:
+            tensor.__dict__[DATASET] = known
+        for function in plan.functions:
+            self._recording.function_users[function] = call
 
     def _read_by_tensorflow(self, thread: Thread, op: str, index: int, tensor: Any, stack: int) -> None:
         """Record the read of a variable that Python handed to an op as it is.
@@ -148,6 +163,7 @@ class EagerRecorder:
         nodes = [Node(name=f"arg{index}", op="_Arg", index=index) for index in range(count)]
         pairs = zip(map(str, attrs[::2]), attrs[1::2], strict=True)
         text = digest.of_text([(key, _plain(value)) for key, value in pairs if key not in optypes.IGNORED_ATTRS])
+        given = dict(zip(map(str, attrs[::2]), attrs[1::2], strict=True))
         device = getattr(outputs[0], "device", "") if outputs else ""
         nodes.append(Node(
             name=op, op=op, device=device, stack=stack, attrs=text, flags=flags,
@@ -158,7 +174,7 @@ class EagerRecorder:
         graph = recording.writer.graph(op, op, GraphKind.EAGER, structure, nodes)
         sites = [
             -1
-            if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT)
+            if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT) or optypes.is_undefined(op, index, given)
             else recording.writer.sites(graph, [(count, index, SiteKind.OUTPUT, dtype)])
             for index, dtype in enumerate(dtypes)
         ]
@@ -168,7 +184,9 @@ class EagerRecorder:
         ]
         source = recording.stacks.innermost(stack)
         where = f"{source[0]}:{source[1]}" if source else "?"
-        return _Plan(graph, sites, writes, f"{op} at {where}", rows, indices)
+        functions = [name for value in attrs[1::2] if (name := _function_name(value))]
+        datasets = any(dtype == digest.DT_VARIANT for dtype in dtypes)
+        return _Plan(graph, sites, writes, f"{op} at {where}", datasets, functions, rows, indices)
 
 
 def _argument(op: str, index: int) -> Any:
@@ -199,6 +217,12 @@ def _variables(inputs: Sequence[Any]) -> list[tuple[int, int]]:
     return found
 
 
+def _function_name(value: Any) -> str:
+    """TensorFlow's name of a function given as an attribute; '' for anything else."""
+    name = getattr(value, "name", "") if hasattr(value, "function_type") or hasattr(value, "captured_inputs") else ""
+    return name.decode() if isinstance(name, bytes) else name if isinstance(name, str) else ""
+
+
 def _hashable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_hashable(item) for item in value)
@@ -219,5 +243,7 @@ def _plain(value: Any) -> Any:
         return optypes.user_name(value) if value.startswith("__") else value
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if name := _function_name(value):
+        return optypes.user_name(name)
     number = getattr(value, "as_datatype_enum", None)
     return number if number is not None else type(value).__name__

@@ -11,6 +11,8 @@ Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0:
 - `script_ops.EagerFunc.__call__`: the body of a py_function runs in threads that TensorFlow started;
 - `session.BaseSession._call_tf_sessionrun`: the one door of `Session.run` and all that is built on it, but for
   `partial_run` (`_call_tf_sessionprun`), which is only counted;
+- `structured_function.StructuredFunctionWrapper` (only where functions inside tf.data are recorded): its `function` is
+  what a dataset runs;
 - Keras (tried on 3.15): `CallbackList.on_train_batch_begin` and `on_train_end`, which say where a training step begins.
 """
 
@@ -30,6 +32,7 @@ from tfbisect.errors import UnsupportedTensorFlow
 CONTEXT, EXECUTE = "tensorflow.python.eager.context", "tensorflow.python.eager.execute"
 SCRIPT_OPS = "tensorflow.python.ops.script_ops"
 SESSION = "tensorflow.python.client.session"
+DATA = "tensorflow.python.data.ops.structured_function"
 THREAD_NUMBER = "_tfbisect_number"  # an attribute of threads started while recording: the how manieth it is
 KERAS_CALLBACKS = "keras.src.callbacks.callback_list"
 PlainCall = Callable[[Any, bytes, Sequence[Any], int], Any]
@@ -43,6 +46,13 @@ class Listener(Protocol):
 
     def function_removed(self, context: Any, name: str) -> None:
         """Hears that a function is gone."""
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether functions inside tf.data are to be recorded."""
+
+    def data_function(self, function: Any, dataset: Any) -> Any:
+        """Names the function that tf.data is to run in place of this one."""
 
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         """Runs a call of a v1 Session in TensorFlow's place."""
@@ -77,6 +87,8 @@ class Hooks:
             CONTEXT: self._patch_context, SCRIPT_OPS: self._patch_script_ops, KERAS_CALLBACKS: self._patch_keras,
             SESSION: self._patch_session,
         }  # fmt: skip
+        if self._listener.wants_data:
+            patches[DATA] = self._patch_data
         for name, patch in patches.items():
             module = sys.modules.get(name)
             if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -156,6 +168,29 @@ class Hooks:
             cls.__call__ = plain
 
         cls.__call__ = call
+        self._undo.append(undo)
+
+    def _patch_data(self, module: Any) -> None:
+        cls: Any = getattr(module, "StructuredFunctionWrapper", None)
+        plain = getattr(cls, "function", None)
+        if not isinstance(plain, property) or plain.fget is None:
+            raise UnsupportedTensorFlow(
+                "the functions of tf.data", found="no StructuredFunctionWrapper.function",
+                expected="TensorFlow 2.16 to 2.21", hint="record without --data",
+            )  # fmt: skip
+        plain_init, plain_get, listener = cls.__init__, plain.fget, self._listener
+
+        def init(wrapper: Any, func: Any, name: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
+            wrapper._tfbisect_dataset = dataset
+            plain_init(wrapper, func, name, dataset, *args, **kwargs)
+
+        def function(wrapper: Any) -> Any:
+            return listener.data_function(plain_get(wrapper), getattr(wrapper, "_tfbisect_dataset", None))
+
+        def undo() -> None:
+            cls.__init__, cls.function = plain_init, plain
+
+        cls.__init__, cls.function = init, property(function)
         self._undo.append(undo)
 
     def _patch_session(self, module: Any) -> None:

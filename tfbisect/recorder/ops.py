@@ -4,6 +4,8 @@ Plain sets of names, from TensorFlow's op definitions; no TensorFlow import.
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # Switch, Merge and the loop ops: a tap on one of these breaks the loop or runs on dead values.
 LOOP_OPS = frozenset({
@@ -46,6 +48,19 @@ IGNORED_ATTRS = frozenset({
 })  # fmt: skip
 # Ops that fail on purpose, or run code that may: what was recorded before them is put away before they run.
 MAY_FAIL = HOST | {"Assert", "CheckNumerics", "CheckNumericsV2"}
+
+# Kernels that leave their further outputs as they found the memory when this attribute is false, since nobody can use
+# them: LinearAlgebraOp allocates a scalar for each (tensorflow/core/kernels/linalg/linalg_ops_common.cc).
+_VECTORS = {"Svd": "compute_uv", "Eig": "compute_v", "SelfAdjointEigV2": "compute_v"}
+
+
+def is_undefined(op: str, slot: int, attributes: Mapping[str, Any]) -> bool:
+    """Whether an output holds bytes that no one wrote. attributes: of the op, as AttrValues or as Python values."""
+    if slot == 0 or op not in _VECTORS:
+        return False
+    value = attributes[_VECTORS[op]]
+    return not getattr(value, "b", value)
+
 
 _STATE = ("Variable", "Iterator", "Queue", "Placeholder", "Table")
 

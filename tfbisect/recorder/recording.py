@@ -27,6 +27,19 @@ _tokens = itertools.count()  # tells recordings of one process apart
 CALLBACK_THREAD = 65535  # TensorFlow's own threads, which run py_functions in any order
 
 
+DATASET = "_tfbisect_dataset"  # key in the __dict__ of a dataset's variant tensor: its Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The op that made a dataset, its line and call (-1: not recorded), and the calls of all ops with a part in it."""
+
+    op: str
+    stack: int
+    call: int
+    ancestors: frozenset[int]
+
+
 @dataclass(slots=True)
 class Thread:
     """What is known of a Python thread. `muted`: what runs now is tfbisect's own."""
@@ -57,6 +70,7 @@ class Recording:
         self._entries: dict[str, int] = {}
         self._flushed, self._flush_cost = time.monotonic(), 0.0
         self.events = 0
+        self.function_users: dict[str, int] = {}  # function inside tf.data -> call of the op that made its dataset
 
     def mark_step(self, begins: bool) -> None:
         """The program says that a step begins, or that none is under way any more."""
@@ -153,8 +167,26 @@ class Recording:
         self.writer.call(call, graph, thread.number, CallState.OK, self.parent(thread), self.step, 0)
         return call
 
+    def element(self, dataset: Dataset, array: np.ndarray, dtype: int, value: int) -> int:
+        """The call of a dataset's element that no recorded op made; `value` is its digest."""
+        graph, site = self._host_graph(dataset.op, dataset.stack, dtype)
+        call = self.new_call()
+        if dataset.call >= 0:
+            self.writer.link(call, 0, dataset.call, 0)
+        self.array_event(call, site, array, f"{dataset.op} element", value)
+        self.writer.call(call, graph, CALLBACK_THREAD, CallState.OK, -1, -1, dataset.stack)
+        return call
+
     def _host_value(self, tensor: Any, thread: Thread, taker: str, stack: int) -> int:
-        key = taker, stack, tensor.dtype.as_datatype_enum
+        graph, site = self._host_graph(taker, stack, tensor.dtype.as_datatype_enum)
+        call = self.new_call()
+        self.array_event(call, site, array_of(tensor), f"{taker} host value")
+        self.writer.call(call, graph, thread.number, CallState.OK, self.parent(thread), self.step, stack)
+        return call
+
+    def _host_graph(self, taker: str, stack: int, dtype: int) -> tuple[int, int]:
+        """(graph, site) of values that Python, or a dataset, hands to an op at a line."""
+        key = taker, stack, dtype
         known = self._host_graphs.get(key)
         if known is None:
             flags = NodeFlag.HOSTVALUE
@@ -163,10 +195,7 @@ class Recording:
             graph = self.writer.graph(taker, taker, GraphKind.EAGER, structure, [node])
             site = self.writer.sites(graph, [(0, 0, SiteKind.OUTPUT, key[2])])
             known = self._host_graphs[key] = graph, site
-        call = self.new_call()
-        self.array_event(call, known[1], array_of(tensor), f"{taker} host value")
-        self.writer.call(call, known[0], thread.number, CallState.OK, self.parent(thread), self.step, stack)
-        return call
+        return known
 
     # --- events -----------------------------------------------------------------------------------------------------
 

@@ -312,6 +312,8 @@ class TwinBuilder:
             return
         number = self._number[node.name]
         for output, (name, index, dtype) in enumerate(self._outputs[node.name]):
+            if ops.is_undefined(node.op, output, node.attr):
+                continue
             if dtype > REF:
                 self.twin.unrecorded.append((number, output, "reference variable"))
             elif digestible(dtype):
