@@ -20,7 +20,7 @@ LAYERS = [
     {"threads"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "steps", "verification"},
-    {"effects"},
+    {"effects", "stores"},
     {"bisector", "categories"},
     {"culprits"},
     {"comparison"},

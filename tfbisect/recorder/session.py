@@ -64,11 +64,6 @@ class SessionRecorder:
         self._folders: Folders | None = None
         self._own_step = -1
 
-    @staticmethod
-    def info() -> dict[str, Any]:
-        """For a trace whose graphs are all of sessions: their events are hashed on the host, not inside a twin."""
-        return {"digest": {"graph": digest.SCHEMES["host"]}}
-
     def release(self) -> None:
         """The recording is over: the callables and the folder go."""
         with self._lock:
@@ -178,7 +173,7 @@ class SessionRecorder:
         for dump, path, number in zip(result.dumps, result.paths, result.digests, strict=True):
             key = dump.node, dump.slot
             site = plan.sites.get(key, -1)
-            if site < 0:
+            if site < 0 and key not in proofs:
                 continue
             if path is None:
                 recording.unseen(dump.node, "", "its loop iteration could not be told")
@@ -186,6 +181,8 @@ class SessionRecorder:
             ran[key] = path
             if key in proofs:
                 proofs[key].append((dump, path, number))
+            if site < 0:
+                continue
             kept = 0
             if key in plan.wanted and isinstance(dump.data, memoryview) and recording.policy.admits(dump.nbytes):
                 kept = writer.value(dump.data)
@@ -255,7 +252,8 @@ class SessionRecorder:
         folder = self._folders.new()
         options = plan.signature.callable_options()
         watches = options.run_options.debug_options.debug_tensor_watch_opts
-        for node, slot in [*plan.layout.watched, *((condition, 0) for condition in plan.layout.loops.conditions)]:
+        conditions = ((condition, 0) for condition in plan.layout.loops.conditions)
+        for node, slot in [*plan.layout.watched, *plan.layout.references, *conditions]:
             watches.add(node_name=node, output_slot=slot, debug_ops=[DEBUG_OP], debug_urls=[f"file://{folder}"])
         handle = _callable(session, options)
         session_dumps.clear(folder)  # the graphs once more

@@ -91,7 +91,7 @@ def register(recording: Recording, plan: Plan, user: UserGraph) -> None:
     structure = digest.of_text(plan.name, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
     signature = plan.signature
     raw = f"{list(signature.feeds)} -> {list(signature.fetches)}, {list(signature.targets)}"
-    plan.graph = writer.graph(plan.name, raw, GraphKind.TWIN, structure, nodes)
+    plan.graph = writer.graph(plan.name, raw, GraphKind.SESSION, structure, nodes)
     for index, feed in enumerate(signature.feeds):
         dtype = layout.protos[arguments[index]].attr["T"].type if arguments[index] < len(layout.protos) else 0
         if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT):
