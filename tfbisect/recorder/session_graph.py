@@ -14,7 +14,7 @@ from tensorflow.python.framework import op_def_registry
 from tfbisect.model import Edge, Node, NodeFlag
 from tfbisect.recorder import controlflow, executed, function, ops, origins, session_loops, session_writes
 from tfbisect.recorder.controlflow import Frame, base, slot
-from tfbisect.recorder.digest import DT_RESOURCE, DT_VARIANT, REF
+from tfbisect.recorder.digest import DT_BOOL, DT_RESOURCE, DT_VARIANT, REF
 from tfbisect.recorder.session_loops import Loops
 from tfbisect.recorder.session_writes import Write
 from tfbisect.recorder.twin import outputs_of, user_op
@@ -40,10 +40,21 @@ class Layout:
     loops: Loops
     nodes: list[Node] = field(default_factory=list)
     watched: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # output -> (node, DataType)
-    references: set[tuple[str, int]] = field(default_factory=set)  # watched too: a variable that a writer hands on
+    references: dict[tuple[str, int], int] = field(default_factory=dict)  # DataTypes of variables that writers hand on
     writes: list[Write] = field(default_factory=list)
     unseen: list[tuple[int, str]] = field(default_factory=list)  # node, why
     trains: bool = False
+
+    @property
+    def outputs(self) -> dict[tuple[str, int], int]:
+        """All outputs that are watched, with their DataTypes."""
+        events = {key: dtype for key, (_node, dtype) in self.watched.items()}
+        return {**events, **self.references, **dict.fromkeys(self.loops.needed - events.keys(), DT_BOOL)}
+
+    @property
+    def on_host(self) -> bool:
+        """Whether every op runs on a CPU."""
+        return all("CPU" in node.device or not node.device for node in self.protos)
 
 
 class UserGraph:
@@ -147,7 +158,7 @@ def layout(graph: Any, user: UserGraph, feeds: Sequence[str], session: int) -> L
     shared = _shared(protos, by_name)
     _watch(result, protos, outputs, shared)
     executed_graph = session_writes.Graph(
-        protos, by_name, frames, controlflow.branches(protos, frames), result.watched.keys(), result.references
+        protos, by_name, frames, controlflow.branches(protos, frames), result.watched.keys(), result.references.keys()
     )
     result.writes, uncertain = session_writes.find(executed_graph)
     for read, variable in uncertain.items():
@@ -211,7 +222,7 @@ def _watch(
                 continue
             if dtype > REF:  # the variable itself, which has events where something writes it
                 if place == 0 and session_writes.reference_inputs(node):
-                    result.references.add((node.name, place))
+                    result.references[node.name, place] = plain
                 continue
             if node.name in shared:
                 result.unseen.append((number, ADDN))
