@@ -22,6 +22,7 @@ from tfbisect.sequences import align, ranks
 from tfbisect.tables import Trace
 from tfbisect.threads import (
     CALLBACK_THREAD,
+    entered,
     interchangeable,
     made,
     pair_threads,
@@ -34,6 +35,7 @@ from tfbisect.threads import (
 Ints = npt.NDArray[np.int64]
 
 # Made when Python collects garbage, whenever that is; they make no value.
+LEFT_OVER = 2000  # calls of callbacks that are looked at once more
 UNORDERED = frozenset({
     "DestroyResourceOp", "DeleteIterator", "DeleteMultiDeviceIterator", "DeleteMemoryCache", "DeleteSeedGenerator",
     "DeleteRandomSeedGenerator", "DestroyTemporaryVariable",
@@ -252,16 +254,33 @@ class _Likeness:
 
 
 def _by_content(a: Run, b: Run, rows_a: Ints, rows_b: Ints, keys_a: Ints, keys_b: Ints) -> tuple[Ints, Ints]:
-    """Calls of callbacks whose order says nothing: by key and all that they took and made."""
+    """Calls of callbacks whose order says nothing: by key and all that they took and made.
+
+    What that leaves over, by key and what came into them: of those, what they made of it differs.
+    """
     codes: dict[Any, int] = {}
-    sides = []
-    for run, rows, keys in ((a, rows_a, keys_a), (b, rows_b, keys_b)):
-        contents = [
-            (key, taken(run, call), made(run, call)) for key, call in zip(keys.tolist(), rows.tolist(), strict=True)
-        ]
-        numbers = np.asarray([codes.setdefault(content, len(codes)) for content in contents], np.int64)
-        sides.append((numbers, ranks(numbers)))
-    return _common(_packed(*sides))
+
+    def paired(mine_a: Ints, mine_b: Ints, content: Callable[[Run, int], Any]) -> tuple[Ints, Ints]:
+        sides = []
+        for run, rows, keys, mine in ((a, rows_a, keys_a, mine_a), (b, rows_b, keys_b, mine_b)):
+            calls = zip(keys[mine].tolist(), rows[mine].tolist(), strict=True)
+            contents = [(key, content(run, call)) for key, call in calls]
+            numbers = np.asarray([codes.setdefault(each, len(codes)) for each in contents], np.int64)
+            sides.append((numbers, ranks(numbers)))
+        at_a, at_b = _common(_packed(*sides))
+        return mine_a[at_a], mine_b[at_b]
+
+    every = np.arange(len(rows_a)), np.arange(len(rows_b))
+    found = paired(*every, lambda run, call: (taken(run, call), made(run, call)))
+    rest = tuple(np.setdiff1d(all_of_them, some) for all_of_them, some in zip(every, found, strict=True))
+    if not all(1 <= len(each) <= LEFT_OVER for each in rest):
+        return found
+    known = [
+        np.asarray([place for place in each if entered(run, int(rows[place]))], np.int64)
+        for run, rows, each in ((a, rows_a, rest[0]), (b, rows_b, rest[1]))
+    ]
+    more = paired(known[0], known[1], entered)
+    return np.concatenate((found[0], more[0])), np.concatenate((found[1], more[1]))
 
 
 def _packed(*sides: Sequence[Ints]) -> list[Ints]:

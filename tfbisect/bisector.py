@@ -14,9 +14,10 @@ from tfbisect.alignment import Alignment
 from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
-from tfbisect.model import GraphKind, NodeFlag, SiteKind
+from tfbisect.model import OP_BY_OP, GraphKind, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
+from tfbisect.stores import Stores
 
 MANY = 2000  # unpaired results that are looked at
 _COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
@@ -87,6 +88,7 @@ class _Bisection:
         self.a, self.b = alignment.a, alignment.b
         self.equality = Equality(alignment)
         self.pairs = self.equality.pairs
+        self._stores = Stores(self.equality)
         self.judged: list[Judgement] = []
         self._pipelines = Pipelines(self.a, self.pairs)
         self._firsts: list[int] | None = None
@@ -199,6 +201,8 @@ class _Bisection:
         flags = flow_a.flags[node_a]
         if flags & _HOST or flow_a.nodes[node_a].op in CALLS:
             slow += self._callbacks(call_a)
+        if kind == SiteKind.WRITE:
+            slow += self._stores.earlier_writes(row, other)
         if flow_a.nodes[node_a].op in _COLLECTIVES or flow_a.nodes[node_a].op.startswith("Collective"):
             slow += self._other_members(row, other)
         if not slow:
@@ -221,12 +225,14 @@ class _Bisection:
         overwrites = kind == SiteKind.WRITE and node.op in OVERWRITES
         if overwrites or not (a.reads_state(node) or flow_a.flags[node_a] & _WRITER):
             return EQUAL
-        made = self._pipelines.before(a.handle(one), row)
+        handle_a, handle_b = a.handle(one), b.handle(two)
+        made = self._pipelines.before(handle_a, row)
         if made:
             return Outcome(Status.DIFFERS, made)
-        return self._behind(
-            Ref(call_a, node_a, 0, path_a), a.handle(one), Ref(call_b, node_b, 0, path_b), b.handle(two)
-        )
+        queued = self._stores.queued(row, other, handle_a, handle_b)
+        if queued is not None:
+            return queued
+        return self._behind(Ref(call_a, node_a, 0, path_a), handle_a, Ref(call_b, node_b, 0, path_b), handle_b)
 
     def _alike(self, graph_a: int, graph_b: int) -> bool:
         """Whether two graphs have equal structure, and constants with one partner each."""
@@ -435,7 +441,7 @@ class _Bisection:
         side, at = (finding.side, finding.row) if finding.what == "extra" else (0, row)
         run = (self.a, self.b)[side]
         call, flow = run.event_call[at], run.node_of(at)[0]
-        if call < 0 or flow.graph.kind in (GraphKind.TWIN, GraphKind.SOURCE):
+        if call < 0 or flow.graph.kind in OP_BY_OP:
             paired = call < 0 or (self.alignment.call_to_a if side else self.alignment.call_to_b)[call] >= 0
             call = self._first_call(side, flow.graph.id) if paired else call
         return firsts[side] < call

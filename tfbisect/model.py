@@ -36,6 +36,7 @@ class NodeFlag(enum.IntFlag):
     HOST = 16  # runs Python
     WRITER = 32  # writes a variable
     HOSTVALUE = 64  # not an op: a value that Python handed in, named after the first op that took it
+    LAST_ONLY = 128  # writes a variable in a loop, and only the last of its writes has an event
 
 
 class SiteKind(enum.IntEnum):
@@ -55,6 +56,11 @@ class GraphKind(enum.IntEnum):
     SOURCE = 2  # the source graph of a function inside tf.data; its values are hashed on the host
     OPAQUE = 3  # arguments and results only
     ENTRY = 4  # a variable, iterator or table that was there before recording: one node, no events
+    SESSION = 5  # the executed graph of a v1 Session's call; its values are hashed on the host
+
+
+OP_BY_OP = frozenset({GraphKind.TWIN, GraphKind.SOURCE, GraphKind.SESSION})
+"""Graphs of many ops, each with events of its own."""
 
 
 class CallState(enum.IntEnum):

@@ -25,14 +25,16 @@ from tfbisect.flow import (
     Flow,
     Role,
 )
-from tfbisect.model import Edge, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.model import OP_BY_OP, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorded import Recorded
 from tfbisect.tables import Trace
 
 # Ops that fill a resource which holds no bytes of its own that could be recorded: what they take is what it gives.
 _FEEDERS = re.compile(
-    r"^(MakeIterator|LookupTable(Import|Insert)(V2)?|InitializeTable(V2|FromTextFile(V2)?)?|TensorArray(Write|Scatter)V3)$"
+    r"^(MakeIterator|LookupTable(Import|Insert)(V2)?|InitializeTable(V2|FromTextFile(V2)?)?|TensorArray(Write|Scatter)V3|"
+    r"QueueEnqueue(Many)?(V2)?)$"
 )
+QUEUES = re.compile("^QueueEnqueue")
 
 
 NESTED = 1000  # writes after a call that are looked through for those of calls inside it
@@ -367,7 +369,7 @@ class Run(Recorded):
         """The identity behind a HANDLE."""
         call, node, slot, _path = terminal.ref
         graph = self.flow(call).graph
-        if graph.kind in (GraphKind.TWIN, GraphKind.SOURCE):
+        if graph.kind in OP_BY_OP:
             return (graph.nodes[node].name,)  # made anew in each call: a variable of that name
         return call, node, slot
 
@@ -389,6 +391,12 @@ class Run(Recorded):
                 terminal = self.terminal(following) if following is not None else None
                 if terminal is not None and terminal.kind == Kind.HANDLE:
                     found.setdefault(self.handle(terminal), []).append(Write(call, self.flow(call).graph.op, 0, -1))
+        for call in self._calls_of(lambda flow: bool(_silent_writers(flow))):
+            flow = self.flow(call)
+            for node in _silent_writers(flow):
+                handles = (self.input_handle(call, flow, node, at, 0) for at in range(len(flow.data_inputs(node))))
+                for handle in {handle for handle in handles if handle is not None}:
+                    found.setdefault(handle, []).append(Write(call, node, 0, -1))
         for writes in found.values():
             writes.sort(key=lambda write: write.call)
         return found
@@ -537,3 +545,11 @@ class Run(Recorded):
     def before_write(self, write: Write, handle: Handle) -> Write | None:
         """The write before a write."""
         return self.state(Ref(write.call, write.node, 0, write.path), handle)
+
+
+def _silent_writers(flow: Flow) -> list[int]:
+    """The ops of a v1 Session's graph that write a variable without an event that says what."""
+    if flow.graph.kind != GraphKind.SESSION:
+        return []
+    heard = {node for node, _slot, kind in flow.sites if kind == SiteKind.WRITE}
+    return [i for i, node in enumerate(flow.nodes) if node.flags & NodeFlag.WRITER and i not in heard]

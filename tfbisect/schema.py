@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2
 
 HISTORY = {
-    1: "the first",
+    1: "the first; graphs of v1 Sessions are of kind 1, and in such a trace both digest schemes are the host's",
+    2: "graphs of v1 Sessions have a kind of their own",
 }
 """What each format changed. A reader reads its own format and all before it, and refuses later ones by number."""
 
@@ -98,7 +99,7 @@ TABLES = (
         (
             Column("name", "<u4", "string: the user's function, or the op type"),
             Column("raw_name", "<u4", "string: TensorFlow's name"),
-            Column("kind", "<u1", "0 eager, 1 twin, 2 source, 3 opaque, 4 entry"),
+            Column("kind", "<u1", "0 eager, 1 twin, 2 source, 3 opaque, 4 entry, 5 session"),
             Column("structure", "<u8", "xxh3 over node names, ops, attributes and edges"),
         ),
         512,
@@ -117,7 +118,7 @@ TABLES = (
             Column("index", "<i4", "number of an argument or result, else -1"),
             Column("forward", "<i4", "node of this graph whose gradient or update this op is part of, or -1"),
             Column("forward_name", "<u4", "string"),
-            Column("flags", "<u2", "1 stateful, 2 random, 4 forwarder, 8 opaque, 16 host, 32 writer"),
+            Column("flags", "<u2", "1 stateful, 2 random, 4 forwarder, 8 opaque, 16 host, 32 writer, 128 last write"),
             Column("frame", "<u4", "string: names of the loop frames, outermost first, one a line"),
         ),
         256,

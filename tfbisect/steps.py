@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfbisect.flow import Flow
-from tfbisect.model import GraphKind, SiteKind
+from tfbisect.model import OP_BY_OP, GraphKind, SiteKind
 from tfbisect.provenance import Run
 from tfbisect.recorded import is_host_value
 from tfbisect.sequences import ranks
@@ -127,7 +127,7 @@ class Steps:
 
 def _writes(flow: Flow) -> bool:
     """Whether a function writes variables, as far as is known; one whose inside is hidden may, if it takes any."""
-    if flow.graph.kind in (GraphKind.TWIN, GraphKind.SOURCE):
+    if flow.graph.kind in OP_BY_OP:
         return any(kind == SiteKind.WRITE for _node, _slot, kind in flow.sites)
     if flow.graph.kind == GraphKind.OPAQUE:
         return any((node, 0, SiteKind.ARG) not in flow.sites for node in flow.graph.args.values())

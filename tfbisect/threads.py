@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfbisect.model import SiteKind
 from tfbisect.provenance import Kind, Run
 
 Ints = npt.NDArray[np.int64]
@@ -112,6 +113,21 @@ def made(run: Run, call: int) -> tuple[int, ...]:
     """The digests of what a call made, and of its arguments; sorted, since rows arrive in any order."""
     span = run.trace.events_of(int(run.trace.calls["id"][call]))
     return tuple(sorted(run.event_digest[span]))
+
+
+def entered(run: Run, call: int) -> tuple[int, ...]:
+    """The digests of what came into a call: its arguments, and what ops gave that take identities only (a queue's
+    element, say)."""
+    flow, found = run.flow(call), []
+    span = run.trace.events_of(int(run.trace.calls["id"][call]))
+    for row in range(span.start, span.stop):
+        _flow, node, _slot, kind = run.node_of(row)
+        inputs = range(len(flow.data_inputs(node))) if kind == SiteKind.OUTPUT else ()
+        if kind != SiteKind.WRITE and all(
+            run.input_handle(call, flow, node, place, run.event_path[row]) is not None for place in inputs
+        ):
+            found.append(run.event_digest[row])
+    return tuple(sorted(found))
 
 
 def taken_and_made(run: Run, call: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import re
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -17,7 +18,7 @@ import tensorflow as tf
 from tf.recorded import View, bits, host_digest, recording
 
 from tfbisect.model import NodeFlag, SiteKind
-from tfbisect.recorder import session_dumps
+from tfbisect.recorder import session_dumps, session_graph, session_plan, session_probe
 
 v1 = tf.compat.v1
 
@@ -414,6 +415,7 @@ def test_the_temporary_folder_holds_one_call_and_is_gone_at_the_end(
         assert not [file for file in folder.rglob("*") if file.is_file()]
         return found
 
+    monkeypatch.setenv(session_probe.SWITCH, "files")
     with tf.Graph().as_default(), recording(path):
         monkeypatch.setattr(session_dumps, "take", measured)
         mlp(steps=20)
@@ -440,3 +442,88 @@ def test_an_error_of_the_recorders_own_leaves_the_program_alone(
     assert not views[0].trace.complete
     assert "the program goes on" in capfd.readouterr().err
     assert not list(folder.iterdir())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How the dumps come
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _rows(view: View) -> Counter[Any]:
+    return Counter((e.graph, e.node, e.op, e.kind, e.slot, e.path, e.shape, e.digest) for e in view.events)
+
+
+def _numbers(view: View) -> list[int]:
+    return [event.row for event in view.events]
+
+
+def _how(view: View) -> str:
+    (text,) = (o.reason for o in view.trace.opaque if o.reason.startswith("seen through"))
+    return text
+
+
+@pytest.mark.parametrize("program", [mlp, lstm_v1, lstm_v2, added])
+def test_dumps_in_files_and_in_memory_are_the_same(
+    program: Callable[[], list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if session_probe.usable():
+        pytest.skip(session_probe.usable())
+    found = []
+    for name in ("memory", "files"):
+        monkeypatch.setenv(session_probe.SWITCH, name)
+        with recording(tmp_path / f"{name}.h5") as views:
+            plain(program)
+        found += views
+    assert "in memory" in _how(found[0]) and "files: TFBISECT_SESSIONS=files" in _how(found[1])
+    assert _rows(found[0]) == _rows(found[1])
+    kept = [
+        Counter(None if v is None else v.tobytes() for v in map(view.trace.value, _numbers(view))) for view in found
+    ]
+    assert kept[0] == kept[1] and len(kept[0]) > 2
+
+
+@pytest.mark.parametrize("program", [lstm_v1, lstm_v2])
+def test_iterations_do_not_depend_on_which_op_was_dumped_first(
+    program: Callable[[], list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = session_plan.Lane.take
+    rng = np.random.default_rng(1)
+
+    def shuffled(lane: Any) -> Any:
+        waiting: dict[Any, list[Any]] = {}
+        for dump in take(lane):
+            waiting.setdefault((dump.node, dump.slot), []).append(dump)
+        keys = [key for key, dumps in waiting.items() for _ in dumps]
+        rng.shuffle(keys)
+        return [waiting[tuple(key)].pop(0) for key in ((node, int(slot)) for node, slot in keys)]
+
+    found = []
+    for mixed in (False, True):
+        if mixed:
+            monkeypatch.setattr(session_plan.Lane, "take", shuffled)
+        with recording(tmp_path / f"{mixed}.h5") as views:
+            plain(program)
+        found.append(_rows(views[0]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("python", "why"), [("/bin/false", "ended with status 1"), ("", "no Python")])
+def test_without_a_passed_self_test_files_are_used(
+    python: str, why: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "executable", python)
+    with recording(path) as views:
+        plain(added)
+    assert why in _how(views[0]) and "files" in _how(views[0])
+    monkeypatch.setattr(session_probe, "_try", lambda: pytest.fail("what was found out is remembered"))
+    assert why in session_probe.usable()
+
+
+def test_coverage_tells_what_recording_does_to_a_program(path: Path) -> None:
+    with recording(path) as views:
+        plain(added)
+        plain(lstm_v1)
+    reasons = {o.reason for o in views[0].trace.opaque}
+    assert session_graph.ADDN in reasons and session_graph.LOOP in reasons
+    assert _how(views[0])

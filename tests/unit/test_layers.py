@@ -20,7 +20,7 @@ LAYERS = [
     {"threads", "pipelines"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "steps", "verification"},
-    {"effects"},
+    {"effects", "stores"},
     {"bisector", "categories"},
     {"culprits"},
     {"comparison"},

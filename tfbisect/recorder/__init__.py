@@ -232,8 +232,6 @@ class _Session:
         from tfbisect.recorder import runinfo
 
         recording = self._recording
-        if recording is not None and self._sessions is not None and self._functions is None:
-            recording.writer.journal({"kind": "info", "run": self._sessions.info()})
         context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
         if recording is not None and context is not None and context._context_handle is not None:
             recording.writer.journal({"kind": "info", "run": runinfo.of_tensorflow(context)})

@@ -80,21 +80,34 @@ def branches(ordered: Sequence[Any], frame: Mapping[str, Frame]) -> dict[str, Br
     Two nodes of one frame with equal values run in exactly the same iterations. Where a Merge does not join all
     branches of one predicate, it gets a condition of its own, so nothing is claimed about it.
     """
+    return _branches(ordered, frame)[0]
+
+
+def entries(ordered: Sequence[Any], frame: Mapping[str, Frame]) -> dict[Frame, Branch]:
+    """{loop: the branches, in the frame around it, that must have been taken for it to begin}"""
+    return _branches(ordered, frame)[1]
+
+
+def predicate(by_name: Mapping[str, Any], switch: Any) -> str:
+    """The reference of what a Switch chooses by."""
+    ref = switch.input[1]
+    while by_name[base(ref)].op == "Identity" and by_name[base(ref)].input:
+        ref = by_name[base(ref)].input[0]
+    return str(ref)
+
+
+def _branches(
+    ordered: Sequence[Any], frame: Mapping[str, Frame]
+) -> tuple[dict[str, Branch], dict[Frame, Branch]]:  # fmt: skip
     by_name = {node.name: node for node in ordered}
     result: dict[str, Branch] = {}
     entered: dict[Frame, Branch] = {}
     widths: dict[str, int] = {}  # predicate -> how many branches it chooses among
 
-    def predicate(node: Any) -> str:
-        ref = node.input[1]
-        while by_name[base(ref)].op == "Identity" and by_name[base(ref)].input:
-            ref = by_name[base(ref)].input[0]
-        return str(ref)
-
     def of(ref: str) -> Branch:
         name = base(ref)
         if by_name[name].op in ("Switch", "RefSwitch", "_SwitchN") and not ref.startswith("^"):
-            return result[name] | {(predicate(by_name[name]), slot(ref))}
+            return result[name] | {(predicate(by_name, by_name[name]), slot(ref))}
         return result[name]
 
     def joined(node: Any, inputs: Sequence[Branch]) -> Branch:
@@ -108,7 +121,7 @@ def branches(ordered: Sequence[Any], frame: Mapping[str, Frame]) -> dict[str, Br
 
     for node in ordered:
         if node.op in ("Switch", "RefSwitch", "_SwitchN"):
-            widths[predicate(node)] = node.attr["num_outs"].i if node.op == "_SwitchN" else 2
+            widths[predicate(by_name, node)] = node.attr["num_outs"].i if node.op == "_SwitchN" else 2
         refs: Iterable[str] = [ref for ref in node.input if base(ref) in result or base(ref) in by_name]
         if node.op in ("Enter", "RefEnter"):
             inside = frame[node.name]
@@ -124,4 +137,4 @@ def branches(ordered: Sequence[Any], frame: Mapping[str, Frame]) -> dict[str, Br
                 result[node.name] = joined(node, [of(ref) for ref in data])
         else:
             result[node.name] = frozenset().union(*(of(ref) for ref in refs))
-    return result
+    return result, entered

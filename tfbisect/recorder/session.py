@@ -22,14 +22,30 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import errors
 
 from tfbisect.model import CallState
-from tfbisect.recorder import controlflow, digest, executed, session_dumps, session_graph, session_loops, session_plan
+from tfbisect.recorder import (
+    controlflow,
+    digest,
+    executed,
+    session_dumps,
+    session_graph,
+    session_loops,
+    session_memory,
+    session_plan,
+    session_probe,
+)
+from tfbisect.recorder.policy import AUTO_TENSOR_BYTES, NO_LIMIT
 from tfbisect.recorder.recording import CALLBACK_THREAD, Recording
-from tfbisect.recorder.session_dumps import DEBUG_OP, Dump, Folders
+from tfbisect.recorder.session_dumps import DEBUG_OP, Dump, Folders, Output
 from tfbisect.recorder.session_graph import UserGraph
+from tfbisect.recorder.session_loops import Path
+from tfbisect.recorder.session_memory import Memory, Unavailable
 from tfbisect.recorder.session_plan import Lane, Plan, Signature
 
 Plain = Callable[..., Any]
 SPARE_BYTES = 256 * 2**20  # disk space that stays free beyond twice what the last call of its kind dumped
+SCALAR = 8  # bytes that are kept of what a loop or branch depends on
+THROUGH = "seen through TensorFlow's debug nodes, one loop iteration at a time,"
+FILES, IN_MEMORY = "by way of files: ", "in memory (tried beforehand in a process of its own)"
 METADATA = "the run metadata that the program asked for shows the recorder's own nodes"
 _QUEUE_RUNNER = "QueueRunnerThread-"  # how tf.compat.v1.train.QueueRunner names its threads
 
@@ -48,8 +64,7 @@ class _Result:
     """What a call left behind."""
 
     dumps: list[Dump]
-    paths: list[tuple[int, ...] | None]
-    digests: list[int]
+    paths: list[Path | None]
     variables: Mapping[str, Any]
 
 
@@ -62,12 +77,8 @@ class SessionRecorder:
         self._numbers = 0
         self._lock = threading.RLock()
         self._folders: Folders | None = None
+        self._memory: Memory | None = None
         self._own_step = -1
-
-    @staticmethod
-    def info() -> dict[str, Any]:
-        """For a trace whose graphs are all of sessions: their events are hashed on the host, not inside a twin."""
-        return {"digest": {"graph": digest.SCHEMES["host"]}}
 
     def release(self) -> None:
         """The recording is over: the callables and the folder go."""
@@ -75,6 +86,8 @@ class SessionRecorder:
             for session, known in list(self._known.items()):
                 for plan in known.plans.values():
                     handles = [lane.handle for lane in plan.lanes] + ([plan.reader] if plan.reader is not None else [])
+                    for inbox in (lane.inbox for lane in plan.lanes if lane.inbox is not None):
+                        inbox.open = False
                     plan.lanes.clear()
                     for handle in handles:
                         _release(session, handle)
@@ -153,15 +166,16 @@ class SessionRecorder:
         recording = self._recording
         try:
             variables = self._variables(session, plan) if recording.active else {}
-            dumps = session_dumps.take(lane.folder) if recording.active else []
-            plan.nbytes = sum(dump.nbytes for dump in dumps)
+            dumps = lane.take() if recording.active else []
+            if lane.inbox is None:
+                plan.nbytes = sum(dump.nbytes for dump in dumps)
             with self._lock:
                 plan.lanes.append(lane)
             if not recording.active:
                 return self.release()  # it ended while this call ran
             assert plan.layout is not None
-            paths = session_loops.iterations(plan.layout.loops, dumps)
-            result = _Result(dumps, paths, [dump.digest for dump in dumps], variables)
+            paths = session_loops.iterations(plan.layout.loops, dumps, state == CallState.OK)
+            result = _Result(dumps, paths, variables)
             stack = recording.stacks.here(2)
             with recording.lock:
                 if recording.active:
@@ -171,25 +185,27 @@ class SessionRecorder:
 
     def _append(self, plan: Plan, call: int, step: int, state: CallState, result: _Result, stack: int) -> None:
         recording, writer = self._recording, self._recording.writer
-        ran: dict[tuple[str, int], tuple[int, ...]] = {}
-        proofs: dict[tuple[str, int], list[tuple[Dump, tuple[int, ...], int]]] = {
+        ran: dict[Output, Path] = {}
+        proofs: dict[Output, list[tuple[Dump, Path]]] = {
             write.proof: [] for _site, write in plan.writes if write.proof is not None
         }
-        for dump, path, number in zip(result.dumps, result.paths, result.digests, strict=True):
+        for dump, path in zip(result.dumps, result.paths, strict=True):
             key = dump.node, dump.slot
             site = plan.sites.get(key, -1)
-            if site < 0:
+            if site < 0 and key not in proofs:
                 continue
             if path is None:
                 recording.unseen(dump.node, "", "its loop iteration could not be told")
                 continue
             ran[key] = path
             if key in proofs:
-                proofs[key].append((dump, path, number))
+                proofs[key].append((dump, path))
+            if site < 0:
+                continue
             kept = 0
-            if key in plan.wanted and isinstance(dump.data, memoryview) and recording.policy.admits(dump.nbytes):
-                kept = writer.value(dump.data)
-            writer.event(call, site, writer.iteration(path), writer.shape(dump.shape), number, kept)
+            if key in plan.wanted and dump.dtype != digest.DT_STRING and recording.policy.admits(dump.nbytes):
+                kept = writer.value(dump.data) if dump.data is not None else 0
+            writer.event(call, site, writer.iteration(path), writer.shape(dump.shape), dump.digest, kept)
             recording.events += 1
         self._append_writes(plan, call, ran, result.variables, proofs)
         thread = recording.thread()
@@ -200,15 +216,15 @@ class SessionRecorder:
         recording.flush()
 
     def _append_writes(
-        self, plan: Plan, call: int, ran: Mapping[tuple[str, int], tuple[int, ...]], variables: Mapping[str, Any],
-        proofs: Mapping[tuple[str, int], list[tuple[Dump, tuple[int, ...], int]]],
+        self, plan: Plan, call: int, ran: Mapping[Output, Path], variables: Mapping[str, Any],
+        proofs: Mapping[Output, list[tuple[Dump, Path]]],
     ) -> None:  # fmt: skip
         """What the variables hold now is what the last op wrote."""
         recording, writer = self._recording, self._recording.writer
         for site, write in plan.writes:
             if write.proof is not None:
-                for dump, at, number in proofs.get(write.proof, ()):
-                    writer.event(call, site, writer.iteration(at), writer.shape(dump.shape), number)
+                for dump, at in proofs.get(write.proof, ()):
+                    writer.event(call, site, writer.iteration(at), writer.shape(dump.shape), dump.digest)
                     recording.events += 1
                 continue
             value = variables.get(write.variable)
@@ -252,14 +268,19 @@ class SessionRecorder:
 
     def _new_lane(self, session: Any, plan: Plan) -> Lane:
         assert self._folders is not None and plan.layout is not None
-        folder = self._folders.new()
+        folder, inbox = self._folders.new(), None
+        if self._memory is not None and plan.layout.on_host:
+            limit = NO_LIMIT if self._recording.policy.wants_large else AUTO_TENSOR_BYTES
+            scalars = dict.fromkeys((*plan.layout.loops.needed, *plan.layout.loops.predicates.values()), SCALAR)
+            inbox = self._memory.inbox({**scalars, **dict.fromkeys(plan.wanted, limit)})
         options = plan.signature.callable_options()
         watches = options.run_options.debug_options.debug_tensor_watch_opts
-        for node, slot in [*plan.layout.watched, *((condition, 0) for condition in plan.layout.loops.conditions)]:
-            watches.add(node_name=node, output_slot=slot, debug_ops=[DEBUG_OP], debug_urls=[f"file://{folder}"])
+        for (node, slot), dtype in plan.layout.outputs.items():
+            url = inbox.url if inbox is not None and dtype in session_memory.DTYPES else f"file://{folder}"
+            watches.add(node_name=node, output_slot=slot, debug_ops=[DEBUG_OP], debug_urls=[url])
         handle = _callable(session, options)
         session_dumps.clear(folder)  # the graphs once more
-        return Lane(handle, folder)
+        return Lane(handle, folder, inbox)
 
     def _plan(self, session: Any, signature: Signature) -> Plan:
         with self._lock:
@@ -299,6 +320,8 @@ class SessionRecorder:
             graph = executed.joined(graphs)
             plan.layout = session_graph.layout(graph, known.user, signature.feeds, known.number)
             self._find_reads(session, known, plan)
+            wants = self._recording.policy.wants
+            plan.wanted = frozenset(key for key in plan.layout.watched if wants(f"{plan.name}/{key[0]}"))
             plan.lanes.append(self._new_lane(session, plan))
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
             plan.reason, plan.layout = _line(error), None  # an error of the program's own: the plain call raises it
@@ -317,6 +340,20 @@ class SessionRecorder:
                 folders.close()
                 raise
             self._folders = folders
+            self._choose_transport()
+
+    def _choose_transport(self) -> None:
+        """Dumps stay in memory where that was tried and worked; it is up to `session_probe` to say."""
+        why = session_probe.usable()
+        if not why:
+            try:
+                self._memory = Memory()
+            except Unavailable as error:
+                why = str(error)
+        how = f"files ({why})" if why else "memory"
+        with self._recording.lock:
+            self._recording.writer.journal({"kind": "info", "run": {"options": {"sessions": how}}})
+            self._recording.unseen("Session.run", "Session.run", f"{THROUGH} {FILES + why if why else IN_MEMORY}")
 
     def _find_reads(self, session: Any, known: _Known, plan: Plan) -> None:
         assert plan.layout is not None

@@ -5,6 +5,7 @@ urls of the kind `file://`, the names of the files under them, and `TFDBG_DISK_B
 it writes the first tensor and counts over the life of the process (core/debug/debug_io_utils.cc).
 """
 
+import operator
 import os
 import shutil
 import tempfile
@@ -28,27 +29,24 @@ _OTHERS = "_tfdbg_"  # what is written beside tensors begins so
 DEBUG_OP = "DebugIdentity"
 
 
-class Dump(NamedTuple):
-    """A tensor that a watched output had. Sorted by `time`, dumps are in the order in which they were written."""
+Output = tuple[str, int]  # a node and its output slot
 
-    time: tuple[int, int]  # microseconds, and a number that tells dumps of one output in one microsecond apart
+
+class Dump(NamedTuple):
+    """A tensor that a watched output had. `data`: its bytes; None for strings, and where they were not kept."""
+
     node: str
     slot: int
     dtype: int
     shape: tuple[int, ...]
-    data: memoryview | np.ndarray  # its bytes; an array of objects for strings
+    nbytes: int
+    digest: int
+    data: bytes | memoryview | None
 
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes
-
-    @property
-    def digest(self) -> int:
-        return digest.of_bytes(self.data) if isinstance(self.data, memoryview) else digest.of_array(self.data)
-
-    def truth(self) -> bool:
-        """The value of a scalar bool."""
-        return bool(self.data[0])
+    def scalar(self) -> int:
+        """The value of a scalar bool or int32, which is always kept."""
+        assert self.data is not None
+        return int.from_bytes(self.data, "little", signed=True)
 
 
 class Folders:
@@ -114,19 +112,19 @@ def take_graphs(folder: Path) -> list[Any]:
 
 
 def take(folder: Path) -> list[Dump]:
-    """The tensors that were dumped into a folder, in the order in which they were; no file is left in it.
+    """The tensors that were dumped into a folder, each output's in the order in which they were; no file is left in it.
 
     Its folders stay: TensorFlow would make them again for the next call, which takes longer than the dumps.
     """
-    found = []
+    found: list[tuple[tuple[int, int], Dump]] = []
     for path in _files(folder):
         name = os.path.basename(path)
         if not name.startswith(_OTHERS):
             with open(path, "rb", buffering=0) as file:
-                found.append(read(name, file.readall()))
+                found.append((_time(name), read(file.readall())))
         os.unlink(path)
-    found.sort(key=lambda dump: dump.time)
-    return found
+    found.sort(key=operator.itemgetter(0))
+    return [dump for _, dump in found]
 
 
 def clear(folder: Path) -> None:
@@ -147,13 +145,21 @@ def _files(folder: Path | str) -> Iterator[str]:
         yield from _files(inner)
 
 
-def read(name: str, data: bytes) -> Dump:
+def _time(name: str) -> tuple[int, int]:
+    """When a file was written: microseconds, and a number that tells dumps of one output in one microsecond apart.
+
+    Raises ValueError when the name is none of TensorFlow's.
+    """
+    time, _, number = name.rpartition("_")[2].partition("-")
+    return int(time), int(number or 0)
+
+
+def read(data: bytes) -> Dump:
     """A dumped tensor: an Event as TensorFlow serializes it, walked by hand, since parsing would copy the tensor.
 
     Raises ValueError when it is none.
     """
     view = memoryview(data)
-    time, _, number = name.rpartition("_")[2].partition("-")
     value = _field(_field(view, 5), 1)  # Event.summary, Summary.value
     node, slot, _op = bytes(_field(value, 7)).decode().rsplit(":", 2)  # Value.node_name
     tensor = _field(value, 8)
@@ -165,11 +171,11 @@ def read(name: str, data: bytes) -> Dump:
             shape = [_size(dim) for field, dim in _fields(part) if field == 2 and not isinstance(dim, int)]
         elif key == 4 and not isinstance(part, int):
             content = part
-    found: memoryview | np.ndarray = content
     if dtype == digest.DT_STRING:
         event = event_pb2.Event.FromString(data)
-        found = np.asarray(tensor_util.MakeNdarray(event.summary.value[0].tensor), object)
-    return Dump((int(time), int(number or 0)), node, int(slot), dtype, tuple(shape), found)
+        texts = np.asarray(tensor_util.MakeNdarray(event.summary.value[0].tensor), object)
+        return Dump(node, int(slot), dtype, tuple(shape), len(data), digest.of_array(texts), None)
+    return Dump(node, int(slot), dtype, tuple(shape), content.nbytes, digest.of_bytes(content), content)
 
 
 def _size(dim: memoryview) -> int:

@@ -1,9 +1,10 @@
 """What the executed graph of a `Session.run` is to the trace: its nodes, their lines, what to watch.
 
 Takes the graph as TensorFlow's debugger handed it out and the user's graph; runs nothing, keeps no values. Private
-TensorFlow API used here, tried on 2.21.0: `Operation.traceback`, `Operation._original_op`.
+TensorFlow API used here, tried on 2.21.0: `Operation.traceback`, `Operation._original_op`, `Graph._get_function`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from tensorflow.python.framework import op_def_registry
 from tfbisect.model import Edge, Node, NodeFlag
 from tfbisect.recorder import controlflow, executed, function, ops, origins, session_loops, session_writes
 from tfbisect.recorder.controlflow import Frame, base, slot
-from tfbisect.recorder.digest import DT_RESOURCE, DT_VARIANT, REF
+from tfbisect.recorder.digest import DT_BOOL, DT_RESOURCE, DT_VARIANT, REF
 from tfbisect.recorder.session_loops import Loops
 from tfbisect.recorder.session_writes import Write
 from tfbisect.recorder.twin import outputs_of, user_op
@@ -23,6 +24,10 @@ _ALIASES = ops.FORWARDERS | {
     "ReadVariableOp", "Bitcast", "Slice", "StridedSlice", "Split", "SplitV", "Unpack", "Const", "_Arg",
 }  # fmt: skip
 _ADDS_IN_PLACE = frozenset({"AddN", "_MklAddN"})
+_BRANCHES = {
+    "body": "body", "cond": "cond", "then": "then_branch", "else": "else_branch", "branch": "branches",
+}  # fmt: skip
+_LOWERED = re.compile(r"_\d+$")
 ADDN = "not watched: the copy a watch makes could change the order in which the AddN below sums"
 LOOP = "recorded with parallel_iterations=1: races between the loop's iterations cannot show"
 
@@ -35,9 +40,21 @@ class Layout:
     loops: Loops
     nodes: list[Node] = field(default_factory=list)
     watched: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # output -> (node, DataType)
+    references: dict[tuple[str, int], int] = field(default_factory=dict)  # DataTypes of variables that writers hand on
     writes: list[Write] = field(default_factory=list)
     unseen: list[tuple[int, str]] = field(default_factory=list)  # node, why
     trains: bool = False
+
+    @property
+    def outputs(self) -> dict[tuple[str, int], int]:
+        """All outputs that are watched, with their DataTypes."""
+        events = {key: dtype for key, (_node, dtype) in self.watched.items()}
+        return {**events, **self.references, **dict.fromkeys(self.loops.needed - events.keys(), DT_BOOL)}
+
+    @property
+    def on_host(self) -> bool:
+        """Whether every op runs on a CPU."""
+        return all("CPU" in node.device or not node.device for node in self.protos)
 
 
 class UserGraph:
@@ -45,13 +62,10 @@ class UserGraph:
 
     def __init__(self, graph: Any, intern: Callable[[Iterable[tuple[str, int, str]]], int]) -> None:
         self._graph, self._intern = graph, intern
-        self._stacks: dict[str, int] = {}
+        self._stacks: dict[Any, int] = {}
 
     def op(self, name: str) -> Any | None:
-        try:
-            return self._graph.get_operation_by_name(name)
-        except (KeyError, ValueError):
-            return None
+        return _op(self._graph, name)
 
     def find(self, name: str) -> Any | None:
         """The op of that name; for a node that TensorFlow made, the op it was made for, or the call it stands in."""
@@ -61,15 +75,41 @@ class UserGraph:
             for count in range(len(parts), 0, -1):
                 found = self.op("/".join(parts[:count]))
                 if found is not None:
-                    return found
+                    return self._inside(found, parts[count:])
         return None
 
+    def _inside(self, call: Any, parts: list[str]) -> Any:
+        """The op in the function that a call, branch or loop runs which became the node of that name below the call's.
+
+        Lowered, an op of a loop's body is `LOOP/body/_1/OP`, one of a branch `COND/then/_2/OP`, one of a plain call
+        `CALL/OP` (core/common_runtime/lower_while_op.cc, lower_if_op.cc, lower_case_op.cc).
+        """
+        while parts:
+            branch = _BRANCHES.get(parts[0].rstrip("0123456789"))
+            plain = branch is None
+            name = "f" if branch is None else branch
+            if name not in call.node_def.attr or not (plain or _LOWERED.match("/".join(parts[1:2]))):
+                return call
+            functions = call.get_attr(name)
+            if isinstance(functions, list):
+                functions = functions[int(parts[0][len("branch") :])]
+            called = call.graph._get_function(functions.name)
+            graph, parts = getattr(called, "graph", None), parts if plain else parts[2:]
+            for count in range(len(parts), 0, -1):
+                inner = _op(graph, "/".join(parts[:count]))
+                if inner is not None:
+                    call, parts = inner, parts[count:]
+                    break
+            else:
+                return call
+        return call
+
     def stack(self, op: Any) -> int:
-        found = self._stacks.get(op.name)
+        found = self._stacks.get(op)
         if found is None:
             trace = op.traceback  # None in an imported GraphDef
             frames = ((f.filename, f.lineno, f.name) for f in trace) if trace is not None else ()
-            found = self._stacks[op.name] = self._intern(frames)
+            found = self._stacks[op] = self._intern(frames)
         return found
 
     def trainable(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -98,6 +138,13 @@ class UserGraph:
         return None
 
 
+def _op(graph: Any, name: str) -> Any | None:
+    try:
+        return graph.get_operation_by_name(name)
+    except (AttributeError, KeyError, ValueError):  # no graph is kept of a function that was imported
+        return None
+
+
 def layout(graph: Any, user: UserGraph, feeds: Sequence[str], session: int) -> Layout:
     """Raises controlflow.Unsupported when the graph's control flow is not of the kinds TensorFlow makes.
 
@@ -111,7 +158,7 @@ def layout(graph: Any, user: UserGraph, feeds: Sequence[str], session: int) -> L
     shared = _shared(protos, by_name)
     _watch(result, protos, outputs, shared)
     executed_graph = session_writes.Graph(
-        protos, by_name, frames, controlflow.branches(protos, frames), result.watched.keys()
+        protos, by_name, frames, controlflow.branches(protos, frames), result.watched.keys(), result.references.keys()
     )
     result.writes, uncertain = session_writes.find(executed_graph)
     for read, variable in uncertain.items():
@@ -171,8 +218,12 @@ def _watch(
             continue
         for place, dtype in enumerate(types[: _own_outputs(node, len(types))]):
             plain = dtype % REF
-            if (node.name, place) not in taken or plain in (DT_RESOURCE, DT_VARIANT) or dtype > REF:
-                continue  # a reference is the variable itself
+            if (node.name, place) not in taken or plain in (DT_RESOURCE, DT_VARIANT):
+                continue
+            if dtype > REF:  # the variable itself, which has events where something writes it
+                if place == 0 and session_writes.reference_inputs(node):
+                    result.references[node.name, place] = plain
+                continue
             if node.name in shared:
                 result.unseen.append((number, ADDN))
             else:
@@ -197,12 +248,14 @@ def _describe(
     number = {node.name: i for i, node in enumerate(protos)}
     by_name = {node.name: node for node in protos}
     writers = {write.node for write in result.writes}
+    last_only = {write.node for write in result.writes if frames[protos[write.node].name] and write.proof is None}
     opaque = {i for i, why in result.unseen if why != ADDN}
     suffix = f" (session {session + 1})" if session else ""
     for local, node in enumerate(protos):
         argument, output = node.op in executed.ARGUMENTS, node.op in executed.RESULTS
         flags = _flags(node, outputs, node.name in shared)
         flags |= NodeFlag.WRITER if local in writers else NodeFlag.NONE
+        flags |= NodeFlag.LAST_ONLY if local in last_only else NodeFlag.NONE
         flags |= NodeFlag.OPAQUE if local in opaque else NodeFlag.NONE
         index = node.attr["index"].i if argument or output else -1
         name = node.name

@@ -14,9 +14,11 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import tensor_util
 
 from tfbisect.model import NO_CALL, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import digest, session_graph
+from tfbisect.recorder import digest, session_dumps, session_graph
 from tfbisect.recorder.recording import Recording
+from tfbisect.recorder.session_dumps import Dump
 from tfbisect.recorder.session_graph import Layout, UserGraph
+from tfbisect.recorder.session_memory import Inbox
 from tfbisect.recorder.session_writes import Write
 
 
@@ -47,6 +49,11 @@ class Lane:
 
     handle: Any
     folder: Path
+    inbox: Inbox | None  # where what does not go into the folder goes
+
+    def take(self) -> list[Dump]:
+        """What the call dumped, each output's dumps in their order."""
+        return [*session_dumps.take(self.folder), *(self.inbox.collect() if self.inbox is not None else ())]
 
 
 @dataclass(slots=True)
@@ -66,7 +73,7 @@ class Plan:
     reader: Any = None  # callable that reads the variables in `read`
     read: tuple[str, ...] = ()
     lanes: list[Lane] = field(default_factory=list)  # those not in use
-    nbytes: int = 0  # what the last call dumped
+    nbytes: int = 0  # what the last call dumped into files
 
 
 def signature_of(
@@ -91,7 +98,7 @@ def register(recording: Recording, plan: Plan, user: UserGraph) -> None:
     structure = digest.of_text(plan.name, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
     signature = plan.signature
     raw = f"{list(signature.feeds)} -> {list(signature.fetches)}, {list(signature.targets)}"
-    plan.graph = writer.graph(plan.name, raw, GraphKind.TWIN, structure, nodes)
+    plan.graph = writer.graph(plan.name, raw, GraphKind.SESSION, structure, nodes)
     for index, feed in enumerate(signature.feeds):
         dtype = layout.protos[arguments[index]].attr["T"].type if arguments[index] < len(layout.protos) else 0
         if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT):
@@ -102,8 +109,6 @@ def register(recording: Recording, plan: Plan, user: UserGraph) -> None:
         plan.hosts.append(_host_graph(recording, user, feed, dtype))
     for key, (local, dtype) in layout.watched.items():
         plan.sites[key] = writer.sites(plan.graph, [(local, key[1], SiteKind.OUTPUT, dtype)])
-    wants = recording.policy.wants
-    plan.wanted = frozenset(key for key in plan.sites if wants(f"{plan.name}/{key[0]}"))
     _register_writes(recording, plan)
     for local, node in enumerate(layout.protos):
         if node.op in ("Const", "HostConst"):

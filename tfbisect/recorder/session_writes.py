@@ -31,7 +31,7 @@ class Write:
     dtype: int
     last: bool  # no other op of the call writes the variable after it
     witnesses: tuple[tuple[str, int], ...] | None
-    proof: tuple[str, int] | None  # a watched read that gives what this op wrote, in the same iterations
+    proof: tuple[str, int] | None  # a watched output that gives what this op wrote, in the same iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Graph:
     frames: Mapping[str, Frame]
     branches: Mapping[str, Branch]
     watched: Set[tuple[str, int]]
+    references: Set[tuple[str, int]]  # outputs of writers that are watched: the variable itself
 
 
 def variable_of(by_name: Mapping[str, Any], ref: str) -> Any | None:
@@ -122,6 +123,9 @@ def find(graph: Graph) -> tuple[list[Write], dict[int, str]]:
                 between = [x for x in others if not above[number] & bit[x] and not above[x] & bit[read]]
                 if above[read] & bit[number] and not between and (proto.name, 0) in graph.watched:
                     proof = proto.name, 0
+        unordered = [x for x in others if not above[number] & bit[x] and not above[x] & bit[number]]
+        if proof is None and (node.name, 0) in graph.references and not unordered:
+            proof = node.name, 0
         dtype = variable.attr["dtype"].type
         writes.append(Write(number, place, variable.name, dtype, last, witnesses, proof))
     uncertain = {
