@@ -200,6 +200,7 @@ TABLES = (
 
 BY_NAME = {table.name: table for table in TABLES}
 
+
 # A flush appends its rows, flushes the file, and then appends one row here: what a reader may believe. A process that
 # is killed while it writes leaves rows that no commit covers, perhaps half written, and they are not read. A chunk a
 # row, because a chunk that is written again can be torn.

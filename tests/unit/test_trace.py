@@ -530,7 +530,7 @@ def test_the_language_plants_one_change_that_spreads(tmp_path):
     assert first[1].view("i4")[0] - first[0].view("i4")[0] == 3 and np.array_equal(first[0][1:], first[1][1:])
 
 
-# -- how ops were made, and files of the first format -------------------------------------------------------------------
+# -- how ops were made, and files of the first format -----------------------------------------------------------------
 
 
 def test_definitions_are_read_back(path):
