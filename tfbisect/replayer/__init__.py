@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["MORE_PROCESSES", "NotKept", "Replay", "ReplayProcess", "replay"]
 
 MORE_PROCESSES = 4  # fresh processes after a first one in which all results were equal
-RUNS_IN_MORE = 5  # of the op in each of them
+LEAST_IN_MORE, SECONDS_IN_MORE = 5, 2.0  # each of them runs the op as often as the first, unless that takes long
 TRIED = 200  # executions that are looked through for one whose values were kept
 SHOWN = 6
 
@@ -65,9 +65,9 @@ def replay(
     op: `function/node` or a node's name as a report gives it, `OpType at file.py:line` for an eager op, an op type that
     occurs once, or a culprit of a comparison (of which `trace` is run A). call, step, iteration: which execution, as
     reports count them; without them it is the first whose values were kept. slot: look at this output alone. When all
-    results are equal, up to `processes` fresh processes run it a few times more, since some choices are made once per
-    process. export: write a script that does the same without tfbisect to this file, and its inputs to an .npz file
-    beside it, after having run it; `force` replaces files.
+    results are equal, up to `processes` fresh processes run it again, since some choices are made once per process.
+    export: write a script that does the same without tfbisect to this file, and its inputs to an .npz file beside it,
+    after having run it; `force` replaces files.
 
     Raises Usage (no such op or execution, several that fit, an op that cannot be run alone), NotKept, OutputExists,
     CannotWrite, and what `tfbisect.load` raises.
@@ -95,9 +95,9 @@ def replay(
         path = folder / "replay.py"
         path.write_text(script.text(case, setup, "replay.npz", times), encoding="utf-8")
         script.save(case, folder / "replay.npz")
-        done = [fresh.run(path, times, case, setup)]
+        done = [fresh.run(path, times, case, setup, least=times, seconds=0)]
         while fresh.outcome(done) == fresh.STABLE and len(done) < processes:
-            done.append(fresh.run(path, min(times, RUNS_IN_MORE), case, setup))
+            done.append(fresh.run(path, times, case, setup, least=LEAST_IN_MORE, seconds=SECONDS_IN_MORE))
         answer = _answer(run, found, chosen, case, setup, steps, done)
         if target is None:
             return answer

@@ -99,7 +99,8 @@ class Builder:
             variable = None if handle is None else _dtype_of(run, definition, flow.graph.id, node, position)
             if handle is None or variable is None:
                 raise _cannot(op, f"its input {names[position]} is no variable, and what it holds is not recorded")
-            graph.variable(names[position], handle, variable, values.held(handle, call, node, path))
+            before = values.held(handle, call, node, path) if run.reads_state(flow.nodes[node]) else None
+            graph.variable(names[position], handle, variable, before)
         if values.missing:
             raise Unknown(tuple(values.missing), tuple(values.labels))
         return graph.case(self._results(op, execution, slot), self._recorded(execution))
@@ -187,13 +188,14 @@ class _Graph:
         if name is None:
             name = self._variables[handle] = f"variable{len(self._variables)}"
             self._types[name] = dtype
-            shape = tensor_shape_pb2.TensorShapeProto()
-            shape.dim.extend(
-                tensor_shape_pb2.TensorShapeProto.Dim(size=n) for n in (() if value is None else value.shape)
-            )
+            shape = tensor_shape_pb2.TensorShapeProto(unknown_rank=value is None)
+            if value is not None:
+                shape.dim.extend(tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in value.shape)
             self._add(name, "VarHandleOp", dtype=AttrValue(type=dtype), shape=AttrValue(shape=shape))
-            before = self._placeholder(f"{name}_before", dtype, value)
-            self._init.append(self._add(f"{name}_fill", "AssignVariableOp", name, before, dtype=AttrValue(type=dtype)))
+            if value is not None:
+                before = self._placeholder(f"{name}_before", dtype, value)
+                attrs = {"dtype": AttrValue(type=dtype)}
+                self._init.append(self._add(f"{name}_fill", "AssignVariableOp", name, before, **attrs))
         self._op.input.append(name)
         self._positions.append(name)
 

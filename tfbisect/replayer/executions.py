@@ -15,6 +15,7 @@ import numpy as np
 from tfbisect.errors import Usage
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Run
+from tfbisect.replayer.values import eager_label
 from tfbisect.steps import Steps
 
 SHOWN = 8
@@ -30,6 +31,7 @@ class Op:
     name: str
     op_type: str
     places: tuple[tuple[int, int], ...]
+    computes: bool  # something that it computed is recorded
 
 
 class Execution(NamedTuple):
@@ -56,7 +58,8 @@ def find(run: Run, text: str) -> Op:
     """
     ops = list(_ops(run))
     for fits in (_labelled, _named, _typed):
-        found = {op.label: op for op in ops if fits(op, text)}
+        fitting = [op for op in ops if fits(op, text)]
+        found = {op.label: op for op in [op for op in fitting if op.computes] or fitting}
         if len(found) == 1:
             return next(iter(found.values()))
         if found:
@@ -91,6 +94,7 @@ def _typed(op: Op, text: str) -> bool:
 
 def _ops(run: Run) -> Iterator[Op]:
     """All ops that computed something, copies of a function traced several times together."""
+    computing = {(graph, node) for graph, node, _slot, kind, _dtype in run.site_rows if kind in _COMPUTED}
     found: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for number in sorted(set(run.graph_of)):
         graph = run.trace.graphs[number]
@@ -98,18 +102,12 @@ def _ops(run: Run) -> Iterator[Op]:
             if node.op in _NO_OPS or node.flags & NodeFlag.HOSTVALUE or graph.kind == GraphKind.ENTRY:
                 continue
             if graph.kind == GraphKind.EAGER:
-                source = run.trace.source(node.stack)
-                where = f" at {_base(source.file)}:{source.line}" if source is not None else ""
-                key = f"{node.op}{where}", "", node.op
+                key = eager_label(run, number, index), "", node.op
             else:
                 key = f"{node.function or graph.name}/{node.name}", node.name, node.op
             found.setdefault(key, []).append((number, index))
     for (label, name, op_type), places in found.items():
-        yield Op(label, name, op_type, tuple(places))
-
-
-def _base(path: str) -> str:
-    return path.replace("\\", "/").rsplit("/", 1)[-1]
+        yield Op(label, name, op_type, tuple(places), not computing.isdisjoint(places))
 
 
 def executions(run: Run, op: Op, wanted: Wanted, steps: Steps) -> list[Execution]:

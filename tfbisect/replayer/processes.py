@@ -47,14 +47,25 @@ def totals(processes: Sequence[Process]) -> list[tuple[str, int]]:
     return sorted(found.items(), key=lambda item: (-item[1], item[0]))
 
 
-def run(script: Path, times: int, case: "Case", settings: Settings) -> Process:
-    """Run the op of a script `times` times in a fresh process. Raises Usage when TensorFlow cannot."""
+def run(script: Path, times: int, case: "Case", settings: Settings, *, least: int, seconds: float) -> Process:
+    """Run the op of a script in a fresh process: `times` times, but after `least` runs not beyond `seconds`.
+
+    Raises Usage when TensorFlow cannot run it.
+    """
     folder = script.parent
     order, answer = folder / "order.json", folder / "answer.json"
     answer.unlink(missing_ok=True)
     expected = {str(index): hashlib.sha256(data).hexdigest() for index, data in case.expected.items()}
-    wanted = {"script": str(script), "times": times, "first": str(folder / "first.npz"), "expected": expected}
-    order.write_text(json.dumps({**wanted, "answer": str(answer)}), encoding="utf-8")
+    wanted = {
+        "script": str(script),
+        "first": str(folder / "first.npz"),
+        "expected": expected,
+        "answer": str(answer),
+        "times": times,
+        "least": least,
+        "seconds": seconds,
+    }
+    order.write_text(json.dumps(wanted), encoding="utf-8")
     environment = process_environment(settings)
     home = str(Path(tfbisect.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (home, environment.get("PYTHONPATH"))))

@@ -71,7 +71,7 @@ def save(case: Case, path: Path) -> None:
 
 def _plain(array: np.ndarray) -> np.ndarray:
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return native if native.dtype.isbuiltin == 1 else native.view(f"u{native.dtype.itemsize}")
+    return native if native.dtype.kind in "biufc" else native.view(f"u{native.dtype.itemsize}")
 
 
 def _loaded(name: str, case: Case) -> str:

@@ -218,5 +218,17 @@ class Values:
             return f"{found.name} host value"
         if found.kind != GraphKind.EAGER:
             return f"{found.name}/{here.name}"
-        source = self._run.trace.source(here.stack)
-        return f"{here.op} at {source.file}:{source.line}" if source is not None else f"{here.op} at ?"
+        return eager_label(self._run, graph, node)
+
+
+def eager_label(run: Run, graph: int, node: int) -> str:
+    """`OpType at file.py:line`: what the value policy of a recording calls an eager op."""
+    here = run.trace.graphs[graph].nodes[node]
+    source = run.trace.source(here.stack)
+    where = "?" if source is None else f"{basename(source.file)}:{source.line}"
+    return f"{here.op} at {where}"
+
+
+def basename(path: str) -> str:
+    """The last part of a path of either kind: a trace may come from another system."""
+    return path.replace("\\", "/").rsplit("/", 1)[-1]

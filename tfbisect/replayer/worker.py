@@ -8,6 +8,7 @@ import hashlib
 import json
 import runpy
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ MOST_COMPARED = 200  # distinct results that are compared with the first, number
 
 
 def main(order_path: str) -> None:
-    """order: `script`, `times`, `first` (an .npz file: read if it is there, else written), `expected`, `answer`."""
+    """order: `script`, `first` (an .npz file: read if it is there, else written), `expected`, `answer`, and how often:
+    `times`, but after `least` runs not beyond `seconds`.
+    """
     order = json.loads(Path(order_path).read_text(encoding="utf-8"))
     answer: dict[str, Any]
     try:
@@ -37,7 +40,10 @@ def _run(script: dict[str, Any], order: dict[str, Any]) -> dict[str, Any]:
     counts: dict[str, int] = {}
     matching: dict[str, bool] = {}
     worst: Difference | None = None
-    for _ in range(order["times"]):
+    end = time.monotonic() + order["seconds"]
+    for number in range(order["times"]):
+        if number >= order["least"] and time.monotonic() > end:
+            break
         results = [np.asarray(result) for result in script["run"]()]
         digest = script["digest"](results)
         counts[digest] = counts.get(digest, 0) + 1
@@ -72,7 +78,7 @@ def _reference(results: list[Any], path: Path) -> list[Any]:
 
 def _special(array: Any) -> bool:
     """Whether the type is one that NumPy alone does not know."""
-    return array.dtype.isbuiltin != 1
+    return bool(array.dtype.kind not in "biufc")
 
 
 def _matches(results: list[Any], expected: dict[str, str]) -> bool:
@@ -80,7 +86,7 @@ def _matches(results: list[Any], expected: dict[str, str]) -> bool:
     found: dict[str, str] = {}
     for index in expected:
         found[index] = hashlib.sha256(results[int(index)].tobytes()).hexdigest()
-    return bool(expected) and found == expected
+    return found == expected if expected else False
 
 
 def _worse(a: Difference | None, b: Difference) -> Difference | None:
