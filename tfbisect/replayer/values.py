@@ -103,7 +103,8 @@ class Values:
             for row in kept.tolist():
                 call = run.event_call[row]
                 flow, node, _slot, kind = run.node_of(row)
-                if call < 0 or kind != SiteKind.OUTPUT or not flow.pure_read(node):
+                # a gather is a read too, but not of all
+                if call < 0 or kind != SiteKind.OUTPUT or flow.nodes[node].op != "ReadVariableOp":
                     continue
                 path = run.event_path[row]
                 read = run.input_handle(call, flow, node, 0, path)
