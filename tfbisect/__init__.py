@@ -14,18 +14,32 @@ if TYPE_CHECKING:
     from tfbisect.errors import TfbisectError
     from tfbisect.model import Comparison
     from tfbisect.recorder import record, step
+    from tfbisect.replayer import Replay, replay
     from tfbisect.tables import Trace
     from tfbisect.trace import load
 
-__all__ = ["Comparison", "TfbisectError", "Trace", "__version__", "compare", "load", "record", "step"]
+__all__ = [
+    "Comparison",
+    "Replay",
+    "TfbisectError",
+    "Trace",
+    "__version__",
+    "compare",
+    "load",
+    "record",
+    "replay",
+    "step",
+]
 
 _HOMES = {
     "Comparison": "tfbisect.model",
+    "Replay": "tfbisect.replayer",
     "TfbisectError": "tfbisect.errors",
     "Trace": "tfbisect.tables",
     "compare": "tfbisect.comparison",
     "load": "tfbisect.trace",
     "record": "tfbisect.recorder",
+    "replay": "tfbisect.replayer",
     "step": "tfbisect.recorder",
 }
 

@@ -191,13 +191,13 @@ class Run(Recorded):
             if following is not None:
                 return None, following
         elif role == Role.FORWARD:
-            following = self._only_part(here)
+            following = self.only_part(here)
             return (None, following) if following is not None else (Terminal(Kind.FORWARD, -1, here), None)
         elif role == Role.HANDLE:
             return Terminal(Kind.HANDLE, -1, here), None
         return Terminal(Kind.EVENT if row >= 0 else Kind.UNKNOWN, row, here), None
 
-    def _only_part(self, ref: Ref) -> Ref | None:
+    def only_part(self, ref: Ref) -> Ref | None:
         """The part of a FORWARD that has just one and no choosers: the head of a loop, Enter, NextIteration."""
         call, number, _slot, path = ref
         flow = self.flow(call)

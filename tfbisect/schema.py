@@ -11,7 +11,7 @@ FORMAT = 2
 
 HISTORY = {
     1: "the first; graphs of v1 Sessions are of kind 1, and in such a trace both digest schemes are the host's",
-    2: "graphs of v1 Sessions have a kind of their own",
+    2: "graphs of v1 Sessions have a kind of their own; `definitions`: how ops were made, to run one again by itself",
 }
 """What each format changed. A reader reads its own format and all before it, and refuses later ones by number."""
 
@@ -35,6 +35,7 @@ class Table(NamedTuple):
     doc: str
     columns: tuple[Column, ...]
     chunk: int  # rows a chunk; the last chunk of a table is written whole at each flush
+    since: int = 1  # the format that brought it
 
     @property
     def dtype(self) -> Dtype:
@@ -184,22 +185,45 @@ TABLES = (
         ),
         2048,
     ),
+    Table(
+        "definitions",
+        "how ops were made: op type, attributes and device of the kernel that ran; constants and arguments have none",
+        (
+            Column("graph", "<u4", "graph"),
+            Column("node", "<u4", "node, counted from 0 within the graph"),
+            Column("value", "<u4", "value: a NodeDef of TensorFlow's without name and inputs, as a protocol buffer"),
+        ),
+        512,
+        since=2,
+    ),
 )
 
 BY_NAME = {table.name: table for table in TABLES}
 
+
 # A flush appends its rows, flushes the file, and then appends one row here: what a reader may believe. A process that
 # is killed while it writes leaves rows that no commit covers, perhaps half written, and they are not read. A chunk a
 # row, because a chunk that is written again can be torn.
-COMMITS = Table(
-    "commits",
-    "one row a flush: how many rows of each table are complete, and their CRC-32",
-    (
-        Column("rows", f"({len(TABLES)},)<u8", "rows of each table, in the order of this page"),
-        Column("crc", f"({len(TABLES)},)<u4", "CRC-32 of all these rows"),
-    ),
-    1,
-)
+def commits(format: int) -> Table:
+    """The table of commits of a file of that format."""
+    count = len(tables(format))
+    return Table(
+        "commits",
+        "one row a flush: how many rows of each table are complete, and their CRC-32",
+        (
+            Column("rows", f"({count},)<u8", "rows of each table, in the order of this page"),
+            Column("crc", f"({count},)<u4", "CRC-32 of all these rows"),
+        ),
+        1,
+    )
+
+
+def tables(format: int) -> tuple[Table, ...]:
+    """The tables of a file of that format: later formats add theirs at the end."""
+    return tuple(table for table in TABLES if table.since <= format)
+
+
+COMMITS = commits(FORMAT)
 
 # The rows that every file begins with.
 FIRST_ROWS: dict[str, list[Any]] = {

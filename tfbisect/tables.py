@@ -115,6 +115,16 @@ class Trace:
         flat = np.frombuffer(self._read_value(start, length), dtype)
         return flat if shape is None else flat.reshape(shape)
 
+    def kept(self, event_row: int) -> bytes | None:
+        """The kept bytes of a row of `events`, whatever its type and shape: of a write of some rows, those rows."""
+        number = int(self.events[event_row]["value"])
+        return self._read_value(*self._tables["values"][number].item()) if number else None
+
+    def definition(self, graph: int, node: int) -> bytes | None:
+        """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
+        number = self._definitions.get((graph, node))
+        return self._read_value(*self._tables["values"][number].item()) if number else None
+
     def call_row(self, call_id: int) -> int | None:
         """The row of a call in `calls`; None if it was not recorded to its end."""
         return self._call_rows.get(call_id)
@@ -143,6 +153,10 @@ class Trace:
     @cached_property
     def _call_rows(self) -> dict[int, int]:
         return {id: row for row, id in enumerate(self.calls["id"].tolist())}
+
+    @cached_property
+    def _definitions(self) -> dict[tuple[int, int], int]:
+        return {(graph, node): value for graph, node, value in self._tables["definitions"].tolist()}
 
     @cached_property
     def _event_spans(self) -> list[tuple[int, int]]:
@@ -230,6 +244,9 @@ class Trace:
         sites = tables["sites"]
         self._damaged("sites", sites["node"] >= sizes[sites["graph"]], "no such node")
         self._damaged("sites", sites["kind"] > max(SiteKind), "an unknown kind")
+        self._in_range("definitions", {"graph": "graphs", "value": "values"})
+        definitions = tables["definitions"]
+        self._damaged("definitions", definitions["node"] >= sizes[definitions["graph"]], "no such node")
 
     def _in_range(self, name: str, columns: Mapping[str, str]) -> None:
         for column, target in columns.items():

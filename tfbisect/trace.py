@@ -198,6 +198,12 @@ class TraceWriter:
         self._site_count += len(rows)
         return first
 
+    def definition(self, graph: int, node: int, data: bytes) -> None:
+        """How an op of a graph was made: a NodeDef without name and inputs, serialized."""
+        if not 0 <= node < self._node_counts[graph]:
+            raise ValueError(f"graph {graph}: the definition of a node that the graph does not have")
+        self._buffers["definitions"] += _PACK["definitions"](graph, node, self.value(data))
+
     # -- things that happen ------------------------------------------------------------------------------------------
 
     def call(self, id: int, graph: int, thread: int, state: int, parent: int, step: int, stack: int) -> None:
@@ -446,11 +452,12 @@ def _damaged(name: str, error: BaseException) -> Damaged:
 
 
 def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
-    _check_format(file, name)
-    commits = _dataset(file, name, COMMITS, image)
-    rows, crcs = _last_commit(commits, name, image.marked)
-    tables: dict[str, Array] = {}
-    for table, count, crc in zip(TABLES, rows, crcs, strict=True):
+    number = _check_format(file, name)
+    there = schema.tables(number)
+    commits = _dataset(file, name, schema.commits(number), image)
+    rows, crcs = _last_commit(commits, len(there), name, image.marked)
+    tables: dict[str, Array] = {table.name: np.zeros(0, table.dtype) for table in TABLES}
+    for table, count, crc in zip(there, rows, crcs, strict=True):
         dataset = _dataset(file, name, table, image)
         if dataset.shape[0] < count:
             raise Damaged(f"trace {name}", found=f"{dataset.shape[0]} rows of {table.name}", expected=count)
@@ -468,7 +475,7 @@ def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
     return tables
 
 
-def _check_format(file: Any, name: str) -> None:
+def _check_format(file: Any, name: str) -> int:
     if schema.FORMAT_ATTRIBUTE not in file.attrs:
         raise NotATrace(f"trace {name}", found="HDF5 that something else wrote", expected="a trace of tfbisect")
     attribute = file.attrs.get_id(schema.FORMAT_ATTRIBUTE)
@@ -479,6 +486,7 @@ def _check_format(file: Any, name: str) -> None:
         raise NewerFormat(f"trace {name}", found=f"format {number}", expected=f"at most {schema.FORMAT}")
     if number < 1:
         raise Damaged(f"trace {name}", found=f"format {number}", expected=f"1 to {schema.FORMAT}")
+    return number
 
 
 def _dataset(file: Any, name: str, table: Table, image: FileImage) -> Any:
@@ -510,11 +518,11 @@ def _dataset(file: Any, name: str, table: Table, image: FileImage) -> Any:
     return dataset
 
 
-def _last_commit(dataset: Any, name: str, marked: bool) -> tuple[list[int], list[int]]:
+def _last_commit(dataset: Any, tables: int, name: str, marked: bool) -> tuple[list[int], list[int]]:
     count = dataset.shape[0]
     if count == 0:
-        return [0] * len(TABLES), [0] * len(TABLES)
-    row = np.zeros(1, COMMITS.dtype)
+        return [0] * tables, [0] * tables
+    row = np.zeros(1, dataset.dtype)
     for i in range(count - 1, max(count - 3, -1) if marked else count - 2, -1):  # the last one can be torn
         with contextlib.suppress(OSError):
             _select(dataset, row, i)

@@ -20,7 +20,7 @@ LAYERS = [
     {"threads", "pipelines"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "steps", "verification"},
-    {"effects", "stores"},
+    {"effects", "stores", "replayer"},
     {"bisector", "categories"},
     {"culprits"},
     {"comparison"},
@@ -29,7 +29,7 @@ LAYERS = [
     {"__init__", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-NEEDS_TENSORFLOW = {"recorder"}
+NEEDS_TENSORFLOW = {"recorder", "replayer"}
 PROGRAMS = {"demo"}  # no modules: the package does not import them
 
 
@@ -87,7 +87,7 @@ def test_the_layer_test_sees_imports_in_functions_and_relative_ones(tmp_path):
     ]
 
 
-def test_only_the_recorder_names_tensorflow():
+def test_only_the_recorder_and_the_replayer_name_tensorflow():
     named = {
         part(module)
         for path, module in modules()

@@ -528,3 +528,39 @@ def test_the_language_plants_one_change_that_spreads(tmp_path):
     assert names[:3] == [("e", (1,)), ("assign_v", ()), ("r", ())]
     first = [trace.value(int(differs[0])).ravel() for trace in (a, b)]
     assert first[1].view("i4")[0] - first[0].view("i4")[0] == 3 and np.array_equal(first[0][1:], first[1][1:])
+
+
+# -- how ops were made, and files of the first format -----------------------------------------------------------------
+
+
+def test_definitions_are_read_back(path):
+    with TraceWriter(path) as writer:
+        graph, _site = small(writer)
+        writer.definition(graph, 1, b"how y was made")
+        with pytest.raises(ValueError, match="does not have"):
+            writer.definition(graph, 2, b"")
+        writer.journal(END)
+    trace = load(path)
+    assert trace.definition(graph, 1) == b"how y was made"
+    assert trace.definition(graph, 0) is None
+
+
+def first_format(path):
+    """Turn a new file into one of format 1, which had no definitions."""
+    count = len(schema.tables(1))
+    with h5py.File(path, "r+", libver="latest") as file:
+        rows = file["commits"][:]
+        del file["commits"], file["definitions"]
+        commits = schema.commits(1)
+        old = np.zeros(len(rows), commits.dtype)
+        old["rows"], old["crc"] = rows["rows"][:, :count], rows["crc"][:, :count]
+        file.create_dataset("commits", data=old, chunks=(commits.chunk,), maxshape=(None,), fletcher32=True)
+        file.attrs[schema.FORMAT_ATTRIBUTE] = 1
+
+
+def test_files_of_the_first_format_are_read(path):
+    before = content(minilang.recorded(TEXT, path, values=True))
+    first_format(path)
+    trace = load(path)
+    assert content(trace) == before
+    assert trace.definition(0, 0) is None

@@ -87,6 +87,26 @@ def write_file(path: Path, text: str, force: bool) -> None:
 
 
 @contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What the block, or a library in it, writes to standard error is shown only if the block fails."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            os.dup2(kept, 2)
+            file.seek(0)
+            write(sys.stderr, file.read().decode(errors="replace"))
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+@contextlib.contextmanager
 def folder_for(given: str | None) -> Iterator[Path]:
     """The folder for traces: the one given, or a temporary one that goes when the command fails."""
     if given is not None:

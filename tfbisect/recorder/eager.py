@@ -14,7 +14,7 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tfbisect.model import CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import digest
+from tfbisect.recorder import definitions, digest
 from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.recording import DATASET, Dataset, Recording, Thread, array_of
 
@@ -172,6 +172,9 @@ class EagerRecorder:
         nodes += [Node(name=f"result{i}", op="_Retval", index=i, inputs=(Edge(count, i),)) for i in range(len(outputs))]
         structure = digest.of_text("eager", op, text, count, len(outputs))
         graph = recording.writer.graph(op, op, GraphKind.EAGER, structure, nodes)
+        made = definitions.of_eager(op, attrs, device or (getattr(inputs[0], "device", "") if inputs else ""))
+        if made is not None:
+            recording.writer.definition(graph, count, made)
         sites = [
             -1
             if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT) or optypes.is_undefined(op, index, given)

@@ -20,7 +20,7 @@ from tensorflow.python.framework import dtypes, errors, op_def_registry, ops, te
 from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
 
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import controlflow, digest, executed, shapes
+from tfbisect.recorder import controlflow, definitions, digest, executed, shapes
 from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import Recording, array_of
@@ -352,6 +352,10 @@ class FunctionRecorder:
                 dtype = definition.signature.input_arg[node.index].type if node.op == "_Arg" else 0
                 if node.op == "_Arg" and dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
                     arguments[node.index] = recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
+            for local, node in enumerate(twin.nodes):
+                made = definitions.of_node(node)
+                if made is not None:
+                    recording.writer.definition(graph, local, made)
             self._constants(graph, [*enumerate(twin.nodes), *folded], user)
             for number, group in twin.groups.items():
                 first = recording.writer.sites(graph, [(t.node, t.slot, t.kind, t.dtype) for t in group.taps])

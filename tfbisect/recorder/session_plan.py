@@ -14,7 +14,7 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import tensor_util
 
 from tfbisect.model import NO_CALL, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import digest, session_dumps, session_graph
+from tfbisect.recorder import definitions, digest, session_dumps, session_graph
 from tfbisect.recorder.recording import Recording
 from tfbisect.recorder.session_dumps import Dump
 from tfbisect.recorder.session_graph import Layout, UserGraph
@@ -111,6 +111,9 @@ def register(recording: Recording, plan: Plan, user: UserGraph) -> None:
         plan.sites[key] = writer.sites(plan.graph, [(local, key[1], SiteKind.OUTPUT, dtype)])
     _register_writes(recording, plan)
     for local, node in enumerate(layout.protos):
+        made = definitions.of_node(node)
+        if made is not None:
+            writer.definition(plan.graph, local, made)
         if node.op in ("Const", "HostConst"):
             _constant(recording, plan, local, node)
     for local, why in layout.unseen:
