@@ -16,6 +16,7 @@ from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
+from tfbisect.seen import Seen
 
 MANY = 2000  # unpaired results that are looked at
 _COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
@@ -87,7 +88,6 @@ class _Bisection:
         self.equality = Equality(alignment)
         self.pairs = self.equality.pairs
         self.judged: list[Judgement] = []
-        self._firsts: list[int] | None = None
         self._alike_graphs: dict[tuple[int, int], bool] = {}
 
     def findings(self) -> Findings:
@@ -95,10 +95,12 @@ class _Bisection:
             self.judged.append(self._judge(number))
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         names = effects.file_names
-        self._settle_host_values(names)
+        quiet = {number for number, judged in enumerate(self.judged) if judged.what == What.QUIET}
+        seen = Seen(self.equality, effects, [judged.edges for judged in self.judged], names | quiet)
+        self._settle_host_values(names, seen.first(0, values=True))
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
-        suspects = self._suspects(effects, names)
-        suspects += self._structure_at_results(effects, suspects)
+        suspects = self._suspects(effects, names, seen)
+        suspects += self._structure_at_results(seen, suspects)
         undecided = [n for n, judged in enumerate(self.judged) if judged.what == What.UNDECIDED and n not in names]
         live = effects.to_results | effects.to_outputs
         if all(suspect.tier == 2 for suspect in suspects) and not live.isdisjoint(undecided):
@@ -325,9 +327,11 @@ class _Bisection:
 
     # -- what Python had a hand in -----------------------------------------------------------------------------------
 
-    def _settle_host_values(self, names: set[int]) -> None:
-        """A value of Python's that differs is a culprit only if nothing that an op computed differed before it."""
-        first = self._first_computed(names)
+    def _settle_host_values(self, names: set[int], first: int) -> None:
+        """A value of Python's that differs is a culprit only if Python knew of no difference before it.
+
+        first: the call with the first one that it may have known.
+        """
         if not any(self._asked(self.pairs[n][0]) > first for n in self._handed_in(names)):
             return
         known: dict[tuple[int, int], int] = {}
@@ -382,43 +386,24 @@ class _Bisection:
                 found[side].setdefault(graph, call)
         return found
 
-    def _first_computed(self, leave_out: set[int], only: set[int] | None = None, side: int = 0) -> int:
-        """The first call with a difference in what an op computed; beyond all calls if there is none."""
-        first = len((self.a, self.b)[side].graph_of)
-        calls, sites, computed = (self.a, self.b)[side].event_call, self.a.event_site, self.a.is_computed
-        for number in range(len(self.pairs)) if only is None else only:
-            if number >= len(self.pairs) or number in leave_out:
-                continue
-            pair = self.pairs[number]
-            call = calls[pair[side]]
-            if call < first and computed[sites[pair[0]]] and self.judged[number].what != What.QUIET:
-                first = call
-        return first
-
     # -- culprits ----------------------------------------------------------------------------------------------------
 
-    def _suspects(self, effects: Effects, names: set[int]) -> list[Suspect]:
+    def _suspects(self, effects: Effects, names: set[int], seen: Seen) -> list[Suspect]:
         found = []
+        firsts = seen.first(0), seen.first(1)
         for number, judged in enumerate(self.judged):
             if number in names or (judged.what != What.CULPRIT and judged.finding is None):
                 continue
             finding = judged.finding
             if finding is None or finding.what == "host":
                 found.append(self._suspect(number, judged, effects))
-            elif self._by_python(number, finding, self._live_firsts(effects, names)):
+            elif self._by_python(number, finding, firsts):
                 if judged.what == What.CULPRIT:
                     reason = "an earlier difference may have led Python to run other ops"
                     self.judged[number] = judged._replace(what=What.UNDECIDED, finding=None, reason=reason)
             else:
                 found.append(self._suspect(number, judged, effects))
         return found
-
-    def _live_firsts(self, effects: Effects, names: set[int]) -> Sequence[int]:
-        """The first calls of A and B in which something differed that an op computed and that did not die out."""
-        if self._firsts is None:
-            live = effects.to_results | effects.to_outputs
-            self._firsts = [self._first_computed(names, live, side) for side in (0, 1)]
-        return self._firsts
 
     def _by_python(self, number: int, finding: Finding, firsts: Sequence[int]) -> bool:
         """Whether other ops ran because Python decided so after an earlier difference."""
@@ -491,11 +476,11 @@ class _Bisection:
 
     # -- functions of other structure --------------------------------------------------------------------------------
 
-    def _structure_at_results(self, effects: Effects, known: Sequence[Suspect]) -> list[Suspect]:
+    def _structure_at_results(self, seen: Seen, known: Sequence[Suspect]) -> list[Suspect]:
         """Where one run executed other ops and no paired event differs: looks at what functions gave and wrote."""
         if any(suspect.tier == 0 for suspect in known):
             return []
-        firsts = self._live_firsts(effects, effects.file_names)
+        firsts = seen.first(0), seen.first(1)
         found: list[Suspect] = []
         for call, other in enumerate(self.alignment.call_to_b):
             graphs = (self.a.graph_of[call], self.b.graph_of[other]) if other >= 0 else (0, 0)

@@ -21,6 +21,7 @@ LAYERS = [
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "steps", "verification"},
     {"effects"},
+    {"seen"},
     {"bisector", "categories"},
     {"culprits"},
     {"comparison"},
