@@ -371,16 +371,15 @@ class FunctionRecorder:
         A whole branch can become one constant that has the last op's name. With the constants it was made of as its
         inputs, the one that differs can be told, and its line.
         """
-        numbers = {node.name: local for local, node in enumerate(nodes)}
+        numbers: dict[str, int] = {}
+        executed_names = {node.name for node in nodes}
         added: list[tuple[int, Any]] = []
-        for local, original in enumerate(twin.nodes):
-            if original.op != "Const":
-                continue
+        for local, made_of in self._origins.folded(definition.signature.name, twin.nodes).items():
             sources = []
-            made_of = self._origins.folded(definition.signature.name, original)
-            if made_of is None:  # its own line says nothing of the value that differs
+            if not made_of:  # its own line says nothing of the value that differs
                 nodes[local] = dataclasses.replace(nodes[local], flags=nodes[local].flags | NodeFlag.OPAQUE)
-            for name, origin, source in made_of or ():
+            for path, origin, source in made_of:
+                name = f"{path} as written" if path in executed_names else path
                 if name not in numbers:
                     numbers[name] = len(nodes)
                     nodes.append(Node(
@@ -388,8 +387,7 @@ class FunctionRecorder:
                         attrs=attrs_digest(source),
                     ))  # fmt: skip
                     added.append((numbers[name], source))
-                if nodes[numbers[name]].op == "Const" and numbers[name] != local:
-                    sources.append(Edge(numbers[name], 0))
+                sources.append(Edge(numbers[name], 0))
             if sources:
                 nodes[local] = dataclasses.replace(nodes[local], inputs=(*sources, *nodes[local].inputs))
         return added
