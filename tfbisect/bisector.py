@@ -17,8 +17,10 @@ from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
 from tfbisect.seen import Seen
+from tfbisect.written import Change, Written
 
 MANY = 2000  # unpaired results that are looked at
+_STRUCTURE = ("edge", "attrs", "extra", "written")  # findings that a function was written otherwise
 _COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
 _HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
 
@@ -54,6 +56,7 @@ class Suspect:
     contained: bool
     tier: int  # 0 reaches a result, 1 reaches a value that Python may have used, 2 dies out
     place: tuple[Any, ...]  # order of execution
+    change: Change | None = None  # what the function that the op is in was written otherwise by
     repeats: int = 1  # of the same op, at other times, as culprit
 
 
@@ -86,6 +89,7 @@ class _Bisection:
         self.alignment = alignment
         self.a, self.b = alignment.a, alignment.b
         self.equality = Equality(alignment)
+        self.written = Written(alignment)
         self.pairs = self.equality.pairs
         self.judged: list[Judgement] = []
         self._alike_graphs: dict[tuple[int, int], bool] = {}
@@ -114,10 +118,8 @@ class _Bisection:
         kind, dtype = self.a.site_rows[self.a.event_site[row]][3:5]
         if kind == SiteKind.CONST and dtype != self.b.dtype(other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
-        if kind == SiteKind.CONST and self.a.node(row).flags & NodeFlag.OPAQUE:
-            return Judgement(What.UNDECIDED, reason="TensorFlow made this constant of others that were not recorded")
-        if kind == SiteKind.CONST and any(edge.slot >= 0 for edge in self.a.node(row).inputs):
-            return self._folded(row)
+        if kind == SiteKind.CONST:
+            return self._constant(row, other)
         if self._host(row, other):
             return Judgement(What.CULPRIT)
         if kind == SiteKind.ARG:
@@ -127,7 +129,27 @@ class _Bisection:
             return Judgement(What.QUIET)
         if outcome.status < Status.UNKNOWN and self._changed(row, other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
+        graphs = self.a.node_of(row)[0].graph, self.b.node_of(other)[0].graph
+        if outcome.status < Status.UNKNOWN and graphs[0].kind == GraphKind.OPAQUE:
+            if self.written.change(graphs[0].id, graphs[1].id) is not None:
+                return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
         return self._verdict(outcome)
+
+    def _constant(self, row: int, other: int) -> Judgement:
+        """A constant of a function: Python's, unless TensorFlow made it of others."""
+        judged = Judgement(What.CULPRIT)
+        if self.a.node(row).flags & NodeFlag.OPAQUE:
+            judged = Judgement(What.UNDECIDED, reason="TensorFlow made this constant of others that were not recorded")
+        elif any(edge.slot >= 0 for edge in self.a.node(row).inputs):
+            judged = self._folded(row)
+        graphs = self.a.node_of(row)[0].graph.id, self.b.node_of(other)[0].graph.id
+        if judged.what == What.UNDECIDED or (judged.what == What.CULPRIT and not self.alignment.nodes(*graphs).same):
+            if self.written.change(*graphs, self._names(row, other)) is not None:
+                return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
+        return judged
+
+    def _names(self, row: int, other: int) -> tuple[str, str]:
+        return self.a.node(row).name, self.b.node(other).name
 
     def _folded(self, row: int) -> Judgement:
         """A constant that was folded from others differs because one of them does."""
@@ -443,7 +465,25 @@ class _Bisection:
             if side == 0
             else self._place(0, self.pairs[number][0])
         )
-        return Suspect(shown, side, row, finding, judged.entry, tier == 2, tier, place)
+        names = self._names(*self.pairs[number])
+        change = self._change(side, row, names) if finding is not None and finding.what in _STRUCTURE else None
+        return Suspect(shown, side, row, finding, judged.entry, tier == 2, tier, place, change)
+
+    def _change(self, side: int, row: int, names: tuple[str, str] = ("", "")) -> Change | None:
+        """What was written otherwise in the function that has an event, if both runs called it in this place.
+
+        names: of the op that differs, in A and in B.
+        """
+        run = (self.a, self.b)[side]
+        flow, call = run.node_of(row)[0], run.event_call[row]
+        if flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY):
+            return None
+        call = call if call >= 0 else self._first_call(side, flow.graph.id)
+        other = (self.alignment.call_to_a if side else self.alignment.call_to_b)[call]
+        if other < 0:
+            return None
+        there = (self.b, self.a)[side].graph_of[other]
+        return self.written.change(*((there, flow.graph.id) if side else (flow.graph.id, there)), names)
 
     def _place(self, side: int, row: int) -> tuple[Any, ...]:
         """The order of execution: by call, and within it by the graph's order, loop by loop."""
@@ -458,11 +498,17 @@ class _Bisection:
     def _kin(self, suspect: Suspect) -> Any:
         """What culprits have in common that are one op at different times, or one change of a function."""
         run = (self.a, self.b)[suspect.side]
-        flow, number, _slot, _kind = run.node_of(suspect.row)
+        flow, number, _slot, kind = run.node_of(suspect.row)
+        if suspect.change is not None:
+            written = (self.a, self.b)[suspect.change.side].trace.graphs[suspect.change.graph]
+            node = written.nodes[suspect.change.node]
+            return "written", suspect.change.what, node.op, node.attrs
+        if kind == SiteKind.CONST:
+            return "constant", flow.graph.name, flow.nodes[number].stack
         if flow.graph.kind == GraphKind.EAGER:
             stack = int(run.trace.calls["stack"][run.event_call[suspect.row]])
             return suspect.side, flow.graph.name, stack
-        if suspect.finding is not None and suspect.finding.what in ("edge", "attrs", "extra"):
+        if suspect.finding is not None and suspect.finding.what in _STRUCTURE:
             return "structure", flow.graph.name
         if suspect.finding is not None and suspect.finding.what == "state" and self._by_extra_calls(suspect.finding):
             return "state", flow.graph.name
@@ -494,7 +540,8 @@ class _Bisection:
                 if firsts[finding.side] < self._first_call(finding.side, run.node_of(finding.row)[0].graph.id):
                     continue
                 place = (call, *self._place(finding.side, finding.row)[1:])
-                found.append(Suspect(-1, finding.side, finding.row, finding, False, False, 0, place))
+                change = self._change(finding.side, finding.row)
+                found.append(Suspect(-1, finding.side, finding.row, finding, False, False, 0, place, change))
             if found or call > MANY:
                 break
         return found

@@ -55,6 +55,7 @@ class GraphKind(enum.IntEnum):
     SOURCE = 2  # the source graph
     OPAQUE = 3  # arguments and results only
     ENTRY = 4  # a variable, iterator or table that was there before recording: one node, no events
+    WRITTEN = 5  # never called: a function as Python traced it, before TensorFlow optimized it
 
 
 class CallState(enum.IntEnum):

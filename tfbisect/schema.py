@@ -98,7 +98,7 @@ TABLES = (
         (
             Column("name", "<u4", "string: the user's function, or the op type"),
             Column("raw_name", "<u4", "string: TensorFlow's name"),
-            Column("kind", "<u1", "0 eager, 1 twin, 2 source, 3 opaque, 4 entry"),
+            Column("kind", "<u1", "0 eager, 1 twin, 2 source, 3 opaque, 4 entry, 5 written"),
             Column("structure", "<u8", "xxh3 over node names, ops, attributes and edges"),
         ),
         512,

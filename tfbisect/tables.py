@@ -58,6 +58,11 @@ class Trace:
             table.flags.writeable = False
         self.problems = tuple(self._problems)
 
+    @property
+    def kinds(self) -> Array:
+        """The kind of each graph."""
+        return self._tables["graphs"]["kind"]
+
     # -- lookups -----------------------------------------------------------------------------------------------------
 
     def string(self, id: int) -> str:

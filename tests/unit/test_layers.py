@@ -19,7 +19,7 @@ LAYERS = [
     {"provenance", "nodes"},
     {"threads"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
-    {"equality", "steps", "verification"},
+    {"equality", "steps", "verification", "written"},
     {"effects"},
     {"seen"},
     {"bisector", "categories"},

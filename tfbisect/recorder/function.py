@@ -66,6 +66,7 @@ class FunctionRecorder:
         self._queue: Any = None
         self._origins = Origins(context, recording.stacks.of_frames)
         self._one_device: bool | None = None
+        self._listed: set[str] = set()  # functions whose text is in the trace
         self.host = ""
 
     @property
@@ -319,6 +320,8 @@ class FunctionRecorder:
             for index in range(len(signature.output_arg))
         ]
         recording = self._recording
+        self._origins.forget()
+        self._written(name)
         with recording.lock:
             structure = digest.of_text("opaque", user, [(n.name, n.op) for n in nodes])
             graph = recording.writer.graph(user, name, GraphKind.OPAQUE, structure, nodes)
@@ -342,6 +345,7 @@ class FunctionRecorder:
     def _twin_plan(self, name: str, user: str, definition: Any, twin: Twin, attrs: tuple[Any, ...]) -> Plan:
         nodes = self._nodes(definition, twin)
         folded = self._folded(definition, twin, nodes)
+        self._written(name)
         structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
         recording = self._recording
         takers = _takers(nodes, len(definition.signature.input_arg), user)
@@ -365,21 +369,30 @@ class FunctionRecorder:
             groups=tuple(twin.groups),
         )  # fmt: skip
 
+    def _written(self, name: str) -> None:
+        """Keep what Python wrote: where TensorFlow optimizes two versions otherwise, that still tells what changed."""
+        if name not in self._listed:
+            self._listed.add(name)
+            nodes = self._origins.written(name, attrs_digest)
+            with self._recording.lock:
+                self._recording.writer.graph(optypes.user_name(name), name, GraphKind.WRITTEN, 0, nodes)
+
     def _folded(self, definition: Any, twin: Twin, nodes: list[Node]) -> list[tuple[int, Any]]:
         """Add the program's constants that TensorFlow folded into others to the nodes; -> (node, NodeDef) of each.
 
         A whole branch can become one constant that has the last op's name. With the constants it was made of as its
         inputs, the one that differs can be told, and its line.
         """
-        numbers: dict[str, int] = {}
+        folded = self._origins.folded(definition.signature.name, twin.nodes)
         executed_names = {node.name for node in nodes}
+        numbers = {n.name: i for i, n in enumerate(twin.nodes) if n.op == "Const" and i not in folded}
         added: list[tuple[int, Any]] = []
-        for local, made_of in self._origins.folded(definition.signature.name, twin.nodes).items():
+        for local, made_of in folded.items():
             sources = []
             if not made_of:  # its own line says nothing of the value that differs
                 nodes[local] = dataclasses.replace(nodes[local], flags=nodes[local].flags | NodeFlag.OPAQUE)
             for path, origin, source in made_of:
-                name = f"{path} as written" if path in executed_names else path
+                name = path if path in numbers or path not in executed_names else f"{path} as written"
                 if name not in numbers:
                     numbers[name] = len(nodes)
                     nodes.append(Node(

@@ -4,6 +4,9 @@ Reads definitions and debug info from TensorFlow's context; builds nothing. Priv
 2.16.2, 2.18.1 and 2.21.0: `context.Context.get_function_def / get_graph_debug_info / has_function`.
 """
 
+import dataclasses
+import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +14,8 @@ from typing import Any
 
 from tensorflow.python.framework import tensor_util
 
-from tfbisect.recorder import executed, ops
+from tfbisect.model import Edge, Node, NodeFlag
+from tfbisect.recorder import digest, executed, ops
 
 # what lowering puts between a call node's name and the names inside the function it calls
 _LOWERED = re.compile(r"^(?:Func/)?(?:(?:then|else|body|cond|branch\d+|input|output)/_\d+_?/)*")
@@ -20,6 +24,7 @@ _OPTIMIZERS = re.compile(r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimize
 _BACKWARD = re.compile(r"Grad(?:WithFixedKsize)?(?=V\d|$)|Backprop(?:Input|Filter)?")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # the first input chooses
 _LOOPS = ("While", "StatelessWhile")
+MOST_WRITTEN = 200_000  # nodes of a function and those that it calls
 MOST_FOLDED = 500  # nodes that a search for the origin of a folded constant looks at
 _GRADIENT = re.compile(r"^(?P<scope>.*?)(?:gradient_tape|gradients(?:_\d+)?)/(?P<rest>.+)$")
 
@@ -125,6 +130,46 @@ class Origins:
         user = ops.user_name(self._originals.get(where, where))
         path = "/".join([call for _, call in chain[:-1]] + [name])
         return path, Origin(user, name, self._stack(where, name), ""), self._node(where, name)
+
+    def written(self, function: str, attrs: Callable[[Any], int]) -> list[Node]:
+        """A function as Python traced it, with the functions that it calls, in the order in which it was written.
+
+        attrs: the digest of a NodeDef's attributes; that of a constant gets its value added. Inputs say what a node
+        comes from: an argument of an inner function from all that the call takes, a call from all that it does.
+        """
+        found: list[Node] = []
+        listed: set[str] = set()
+
+        def add(where: str, path: str, given: tuple[Edge, ...]) -> None:
+            known = self._function(where)
+            if known is None or where in listed:
+                return
+            listed.add(where)
+            user = ops.user_name(self._originals.get(where, where))
+            numbers: dict[str, int] = {}
+            for name, node in known.nodes.items():
+                if len(found) > MOST_WRITTEN:
+                    return
+                sources = [ref.partition(":")[0] for ref in node.input if not ref.startswith("^")]
+                inputs = [(Edge(numbers[source], 0),) if source in numbers else given for source in sources]
+                numbers[name] = number = len(found)
+                digest_of_attrs = attrs(node)
+                if node.op == "Const":
+                    value = node.attr["value"].tensor.SerializeToString(deterministic=True)
+                    digest_of_attrs = digest.of_text(digest_of_attrs, hashlib.sha256(value).hexdigest())
+                taken = tuple(dict.fromkeys(itertools.chain(*inputs)))
+                found.append(Node(
+                    name=path + name, op=node.op, function=user, stack=self._stack(where, name), attrs=digest_of_attrs,
+                    flags=NodeFlag.RANDOM if node.op in ops.RANDOM else NodeFlag.NONE, inputs=taken,
+                ))  # fmt: skip
+                for callee in executed.callees(node):
+                    add(callee, f"{path}{name}/", taken)
+                inner = tuple(Edge(place, 0) for place in range(number + 1, len(found)))
+                if inner:
+                    found[number] = dataclasses.replace(found[number], inputs=taken + inner)
+
+        add(function, "", ())
+        return found
 
     def _sources(self, chain: Chain) -> list[Chain]:
         """The nodes behind the data inputs of a node, through the arguments of the functions it stands in."""
