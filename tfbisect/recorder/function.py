@@ -320,8 +320,6 @@ class FunctionRecorder:
             for index in range(len(signature.output_arg))
         ]
         recording = self._recording
-        self._origins.forget()
-        self._written(name)
         with recording.lock:
             structure = digest.of_text("opaque", user, [(n.name, n.op) for n in nodes])
             graph = recording.writer.graph(user, name, GraphKind.OPAQUE, structure, nodes)
@@ -329,6 +327,8 @@ class FunctionRecorder:
             first = recording.writer.sites(
                 graph, [(op, i, SiteKind.OUTPUT, arg.type) for i, arg in enumerate(signature.output_arg)]
             )
+        self._origins.forget()
+        self._written(name)
         results = [first + index for index in range(len(signature.output_arg))]
         takers = [(user, 0)] * len(arguments)
         return Plan(name, user, graph, arguments, takers, results=results, reason=reason)
@@ -345,7 +345,6 @@ class FunctionRecorder:
     def _twin_plan(self, name: str, user: str, definition: Any, twin: Twin, attrs: tuple[Any, ...]) -> Plan:
         nodes = self._nodes(definition, twin)
         folded = self._folded(definition, twin, nodes)
-        self._written(name)
         structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
         recording = self._recording
         takers = _takers(nodes, len(definition.signature.input_arg), user)
@@ -363,6 +362,7 @@ class FunctionRecorder:
             for local, _slot, why in twin.unrecorded:
                 if not why.startswith("dtype 21"):  # a variant forwards what went into it
                     recording.unseen(nodes[local].name, nodes[local].op, why, nodes[local].stack)
+        self._written(name)
         twin_name = twin.definition.signature.name
         return Plan(
             name, user, graph, arguments, takers, twin=twin_name, attrs=attrs, draws=twin.draws,
