@@ -185,10 +185,19 @@ class _Keys:
                 keys.append(-1)
                 continue
             if stack not in stacks:
-                frames = tuple(self._frame(source) for source in run.trace.stack(stack))
-                stacks[stack] = self._number(frames)
+                stacks[stack] = self._number(self._frames(run.trace, stack))
             keys.append(self._number((graph.name, graph.kind == GraphKind.EAGER, stacks[stack])))
         return np.asarray(keys, np.int64)[inverse.reshape(-1)]
+
+    def _frames(self, trace: Trace, stack: int) -> tuple[Any, ...]:
+        """A stack's frames, without the one that began the recording: two recordings begun in one program, at other
+        lines, are of the same thing. What ran right there is known by how far it is from where that was."""
+        sources = trace.stack(stack)
+        options = trace.info.get("options")
+        begun = options.get("begun") if isinstance(options, dict) else None
+        if sources and isinstance(begun, list) and [sources[0].file, sources[0].function] == begun[:2]:
+            return tuple(map(self._frame, sources[1:])) or (sources[0].line - int(begun[2]),)
+        return tuple(map(self._frame, sources))
 
     def _frame(self, source: Source) -> tuple[Any, ...]:
         line = source.text if self._by_text and source.text else source.line

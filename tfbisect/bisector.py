@@ -17,9 +17,12 @@ from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
 from tfbisect.model import OP_BY_OP, GraphKind, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
+from tfbisect.seen import Seen
 from tfbisect.stores import Stores
+from tfbisect.written import Change, Written
 
 MANY = 2000  # unpaired results that are looked at
+_STRUCTURE = ("edge", "attrs", "extra", "written")  # findings that a function was written otherwise
 _COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
 _HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
 
@@ -55,6 +58,7 @@ class Suspect:
     contained: bool
     tier: int  # 0 reaches a result, 1 reaches a value that Python may have used, 2 dies out
     place: tuple[Any, ...]  # order of execution
+    change: Change | None = None  # what the function that the op is in was written otherwise by
     repeats: int = 1  # of the same op, at other times, as culprit
 
 
@@ -87,11 +91,11 @@ class _Bisection:
         self.alignment = alignment
         self.a, self.b = alignment.a, alignment.b
         self.equality = Equality(alignment)
+        self.written = Written(alignment)
         self.pairs = self.equality.pairs
         self._stores = Stores(self.equality)
         self.judged: list[Judgement] = []
         self._pipelines = Pipelines(self.a, self.pairs)
-        self._firsts: list[int] | None = None
         self._alike_graphs: dict[tuple[int, int], bool] = {}
 
     def findings(self) -> Findings:
@@ -99,10 +103,12 @@ class _Bisection:
             self.judged.append(self._judge(number))
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         names = effects.file_names
-        self._settle_host_values(names)
+        quiet = {number for number, judged in enumerate(self.judged) if judged.what == What.QUIET}
+        seen = Seen(self.equality, effects, [judged.edges for judged in self.judged], names | quiet)
+        self._settle_host_values(names, seen.first(0, values=True))
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
-        suspects = self._suspects(effects, names)
-        suspects += self._structure_at_results(effects, suspects)
+        suspects = self._suspects(effects, names, seen)
+        suspects += self._structure_at_results(seen, suspects)
         undecided = [n for n, judged in enumerate(self.judged) if judged.what == What.UNDECIDED and n not in names]
         live = effects.to_results | effects.to_outputs
         if all(suspect.tier == 2 for suspect in suspects) and not live.isdisjoint(undecided):
@@ -116,10 +122,8 @@ class _Bisection:
         kind, dtype = self.a.site_rows[self.a.event_site[row]][3:5]
         if kind == SiteKind.CONST and dtype != self.b.dtype(other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
-        if kind == SiteKind.CONST and self.a.node(row).flags & NodeFlag.OPAQUE:
-            return Judgement(What.UNDECIDED, reason="TensorFlow made this constant of others that were not recorded")
-        if kind == SiteKind.CONST and any(edge.slot >= 0 for edge in self.a.node(row).inputs):
-            return self._folded(row)
+        if kind == SiteKind.CONST:
+            return self._constant(row, other)
         if self._host(row, other):
             made = self._pipelines.before_element(row)
             return Judgement(What.RECEIVER, made) if made else Judgement(What.CULPRIT)
@@ -130,7 +134,27 @@ class _Bisection:
             return Judgement(What.QUIET)
         if outcome.status < Status.UNKNOWN and self._changed(row, other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
+        graphs = self.a.node_of(row)[0].graph, self.b.node_of(other)[0].graph
+        if outcome.status < Status.UNKNOWN and graphs[0].kind == GraphKind.OPAQUE:
+            if self.written.change(graphs[0].id, graphs[1].id) is not None:
+                return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
         return self._verdict(outcome)
+
+    def _constant(self, row: int, other: int) -> Judgement:
+        """A constant of a function: Python's, unless TensorFlow made it of others."""
+        judged = Judgement(What.CULPRIT)
+        if self.a.node(row).flags & NodeFlag.OPAQUE:
+            judged = Judgement(What.UNDECIDED, reason="TensorFlow made this constant of others that were not recorded")
+        elif any(edge.slot >= 0 for edge in self.a.node(row).inputs):
+            judged = self._folded(row)
+        graphs = self.a.node_of(row)[0].graph.id, self.b.node_of(other)[0].graph.id
+        if judged.what == What.UNDECIDED or (judged.what == What.CULPRIT and not self.alignment.nodes(*graphs).same):
+            if self.written.change(*graphs, self._names(row, other)) is not None:
+                return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
+        return judged
+
+    def _names(self, row: int, other: int) -> tuple[str, str]:
+        return self.a.node(row).name, self.b.node(other).name
 
     def _folded(self, row: int) -> Judgement:
         """A constant that was folded from others differs because one of them does."""
@@ -337,9 +361,11 @@ class _Bisection:
 
     # -- what Python had a hand in -----------------------------------------------------------------------------------
 
-    def _settle_host_values(self, names: set[int]) -> None:
-        """A value of Python's that differs is a culprit only if nothing that an op computed differed before it."""
-        first = self._first_computed(names)
+    def _settle_host_values(self, names: set[int], first: int) -> None:
+        """A value of Python's that differs is a culprit only if Python knew of no difference before it.
+
+        first: the call with the first one that it may have known.
+        """
         if not any(self._asked(self.pairs[n][0]) > first for n in self._handed_in(names)):
             return
         known: dict[tuple[int, int], int] = {}
@@ -394,43 +420,24 @@ class _Bisection:
                 found[side].setdefault(graph, call)
         return found
 
-    def _first_computed(self, leave_out: set[int], only: set[int] | None = None, side: int = 0) -> int:
-        """The first call with a difference in what an op computed; beyond all calls if there is none."""
-        first = len((self.a, self.b)[side].graph_of)
-        calls, sites, computed = (self.a, self.b)[side].event_call, self.a.event_site, self.a.is_computed
-        for number in range(len(self.pairs)) if only is None else only:
-            if number >= len(self.pairs) or number in leave_out:
-                continue
-            pair = self.pairs[number]
-            call = calls[pair[side]]
-            if call < first and computed[sites[pair[0]]] and self.judged[number].what != What.QUIET:
-                first = call
-        return first
-
     # -- culprits ----------------------------------------------------------------------------------------------------
 
-    def _suspects(self, effects: Effects, names: set[int]) -> list[Suspect]:
+    def _suspects(self, effects: Effects, names: set[int], seen: Seen) -> list[Suspect]:
         found = []
+        firsts = seen.first(0), seen.first(1)
         for number, judged in enumerate(self.judged):
             if number in names or (judged.what != What.CULPRIT and judged.finding is None):
                 continue
             finding = judged.finding
             if finding is None or finding.what == "host":
                 found.append(self._suspect(number, judged, effects))
-            elif self._by_python(number, finding, self._live_firsts(effects, names)):
+            elif self._by_python(number, finding, firsts):
                 if judged.what == What.CULPRIT:
                     reason = "an earlier difference may have led Python to run other ops"
                     self.judged[number] = judged._replace(what=What.UNDECIDED, finding=None, reason=reason)
             else:
                 found.append(self._suspect(number, judged, effects))
         return found
-
-    def _live_firsts(self, effects: Effects, names: set[int]) -> Sequence[int]:
-        """The first calls of A and B in which something differed that an op computed and that did not die out."""
-        if self._firsts is None:
-            live = effects.to_results | effects.to_outputs
-            self._firsts = [self._first_computed(names, live, side) for side in (0, 1)]
-        return self._firsts
 
     def _by_python(self, number: int, finding: Finding, firsts: Sequence[int]) -> bool:
         """Whether other ops ran because Python decided so after an earlier difference."""
@@ -470,7 +477,25 @@ class _Bisection:
             if side == 0
             else self._place(0, self.pairs[number][0])
         )
-        return Suspect(shown, side, row, finding, judged.entry, tier == 2, tier, place)
+        names = self._names(*self.pairs[number])
+        change = self._change(side, row, names) if finding is not None and finding.what in _STRUCTURE else None
+        return Suspect(shown, side, row, finding, judged.entry, tier == 2, tier, place, change)
+
+    def _change(self, side: int, row: int, names: tuple[str, str] = ("", "")) -> Change | None:
+        """What was written otherwise in the function that has an event, if both runs called it in this place.
+
+        names: of the op that differs, in A and in B.
+        """
+        run = (self.a, self.b)[side]
+        flow, call = run.node_of(row)[0], run.event_call[row]
+        if flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY):
+            return None
+        call = call if call >= 0 else self._first_call(side, flow.graph.id)
+        other = (self.alignment.call_to_a if side else self.alignment.call_to_b)[call]
+        if other < 0:
+            return None
+        there = (self.b, self.a)[side].graph_of[other]
+        return self.written.change(*((there, flow.graph.id) if side else (flow.graph.id, there)), names)
 
     def _place(self, side: int, row: int) -> tuple[Any, ...]:
         """The order of execution: by call, and within it by the graph's order, loop by loop."""
@@ -485,11 +510,17 @@ class _Bisection:
     def _kin(self, suspect: Suspect) -> Any:
         """What culprits have in common that are one op at different times, or one change of a function."""
         run = (self.a, self.b)[suspect.side]
-        flow, number, _slot, _kind = run.node_of(suspect.row)
+        flow, number, _slot, kind = run.node_of(suspect.row)
+        if suspect.change is not None:
+            written = (self.a, self.b)[suspect.change.side].trace.graphs[suspect.change.graph]
+            node = written.nodes[suspect.change.node]
+            return "written", suspect.change.what, node.op, node.attrs
+        if kind == SiteKind.CONST:
+            return "constant", flow.graph.name, flow.nodes[number].stack
         if flow.graph.kind == GraphKind.EAGER:
             stack = int(run.trace.calls["stack"][run.event_call[suspect.row]])
             return suspect.side, flow.graph.name, stack
-        if suspect.finding is not None and suspect.finding.what in ("edge", "attrs", "extra"):
+        if suspect.finding is not None and suspect.finding.what in _STRUCTURE:
             return "structure", flow.graph.name
         if suspect.finding is not None and suspect.finding.what == "state" and self._by_extra_calls(suspect.finding):
             return "state", flow.graph.name
@@ -503,11 +534,11 @@ class _Bisection:
 
     # -- functions of other structure --------------------------------------------------------------------------------
 
-    def _structure_at_results(self, effects: Effects, known: Sequence[Suspect]) -> list[Suspect]:
+    def _structure_at_results(self, seen: Seen, known: Sequence[Suspect]) -> list[Suspect]:
         """Where one run executed other ops and no paired event differs: looks at what functions gave and wrote."""
         if any(suspect.tier == 0 for suspect in known):
             return []
-        firsts = self._live_firsts(effects, effects.file_names)
+        firsts = seen.first(0), seen.first(1)
         found: list[Suspect] = []
         for call, other in enumerate(self.alignment.call_to_b):
             graphs = (self.a.graph_of[call], self.b.graph_of[other]) if other >= 0 else (0, 0)
@@ -521,7 +552,8 @@ class _Bisection:
                 if firsts[finding.side] < self._first_call(finding.side, run.node_of(finding.row)[0].graph.id):
                     continue
                 place = (call, *self._place(finding.side, finding.row)[1:])
-                found.append(Suspect(-1, finding.side, finding.row, finding, False, False, 0, place))
+                change = self._change(finding.side, finding.row)
+                found.append(Suspect(-1, finding.side, finding.row, finding, False, False, 0, place, change))
             if found or call > MANY:
                 break
         return found

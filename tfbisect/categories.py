@@ -13,6 +13,7 @@ from tfbisect.equality import Equality, Finding
 from tfbisect.flow import CALLS, PARTIAL_WRITE, STRING
 from tfbisect.model import GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run, Terminal
+from tfbisect.written import Change
 
 # RunInfo keys (flattened) whose values reach what kernels compute.
 REACHES_KERNELS = re.compile(
@@ -55,6 +56,22 @@ class Categories:
         self._equality, self._effects = equality, effects
         self._reached = [key for key in environment if REACHES_KERNELS.search(key)]
         self._a, self._b = equality.a, equality.b
+
+    def of_change(self, change: Change) -> str:
+        """The category of what a function was written otherwise by."""
+        run = (self._a, self._b)[change.side]
+        nodes = run.trace.graphs[change.graph].nodes
+        if change.what == "attrs":
+            return "rng" if nodes[change.node].flags & NodeFlag.RANDOM else "structure"
+        if change.what != "constant":
+            return "structure"
+        below = {change.node}
+        for number, node in enumerate(nodes):
+            if any(edge.src in below for edge in node.inputs):
+                if node.flags & NodeFlag.RANDOM or _SEEDED.search(node.op):
+                    return "rng"
+                below |= {number} if node.op in ("Pack", "Cast", "Reshape", "ConcatV2", "Identity") else set()
+        return "host"
 
     def of_event(self, number: int, entry: bool) -> str:
         """The category of a culprit; `entry`: it takes a variable that nothing recorded wrote before."""

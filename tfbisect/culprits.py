@@ -75,11 +75,15 @@ class Portraits:
         category = self._category(suspect, node)
         size = self._size(suspect)
         inputs = self._inputs(suspect)
+        if suspect.change is not None:
+            name, op_type, source = self._as_written(suspect, source)
         eager = flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY)
         extra: dict[str, Any] = {"repeats": suspect.repeats} if suspect.repeats > 1 else {}
         if kind == SiteKind.WRITE:
             extra["writes"] = True
-        if suspect.number < 0:
+        if suspect.change is not None:
+            extra |= {"only_in": "ab"[suspect.change.side]} if suspect.change.what == "extra" else {}
+        elif suspect.number < 0:
             extra["only_in"] = "b" if side else "a"
         dtype = dtype_name(run.dtype(suspect.row))
         return Culprit(
@@ -121,8 +125,22 @@ class Portraits:
                 found[side].setdefault(graph, call)
         return found
 
+    def _as_written(self, suspect: Suspect, executed: Source | None) -> tuple[str, str, Source | None]:
+        """(name, op type, line) of the first thing that a function has otherwise as it was written."""
+        change = suspect.change
+        assert change is not None
+        run = self._runs[change.side]
+        node = run.trace.graphs[change.graph].nodes[change.node]
+        call = self._call(suspect)
+        if change.side != suspect.side:
+            partners = self._alignment.call_to_a if suspect.side else self._alignment.call_to_b
+            call = partners[call]
+        return node.name, node.op, run.source_of_stack(call, run.flow(call), node.stack) or executed
+
     def _category(self, suspect: Suspect, node: Node) -> str:
         finding = suspect.finding
+        if suspect.change is not None:
+            return self._categories.of_change(suspect.change)
         if finding is None:
             return self._categories.of_event(suspect.number, suspect.entry)
         if finding.what == "host":
@@ -188,6 +206,14 @@ class Portraits:
 
     def _explanation(self, suspect: Suspect, inputs: tuple[InputState, ...], category: str) -> str:
         finding = suspect.finding
+        if suspect.change is not None:
+            return {
+                "extra": f"only run {'B' if suspect.change.side else 'A'} has it in this function, and a differing "
+                "value was made there",
+                "attrs": "its attributes are not the same in both runs, in a function that made a differing value",
+                "constant": "a constant of the function differs: Python made it when the function was traced",
+                "edge": "it takes other values than in the other run",
+            }[suspect.change.what]
         if finding is not None and finding.what != "host":
             return {
                 "extra": f"only run {'B' if suspect.side else 'A'} executed it, and a differing value was made with it",
@@ -216,6 +242,10 @@ class Portraits:
 
     def _last_common(self, suspect: Suspect) -> str | None:
         """The last op before it that both runs have."""
+        if suspect.change is not None:
+            written = self._runs[suspect.change.side].trace.graphs[suspect.change.graph].nodes
+            earlier = reversed(written[: suspect.change.node])
+            return next((node.name for node in earlier if node.op not in ("Const", "Placeholder")), None)
         run, side = self._runs[suspect.side], suspect.side
         flow, index, _slot, _kind = run.node_of(suspect.row)
         call = self._call(suspect)

@@ -57,6 +57,7 @@ class GraphKind(enum.IntEnum):
     OPAQUE = 3  # arguments and results only
     ENTRY = 4  # a variable, iterator or table that was there before recording: one node, no events
     SESSION = 5  # the executed graph of a v1 Session's call; its values are hashed on the host
+    WRITTEN = 6  # never called: a function as Python traced it, before TensorFlow optimized it
 
 
 OP_BY_OP = frozenset({GraphKind.TWIN, GraphKind.SOURCE, GraphKind.SESSION})

@@ -198,7 +198,10 @@ class Recorded:
         return self.source_of(self.event_call[row], flow, node)
 
     def source_of(self, call: int, flow: Flow, node: int) -> Source | None:
-        stack = flow.nodes[node].stack
+        return self.source_of_stack(call, flow, flow.nodes[node].stack)
+
+    def source_of_stack(self, call: int, flow: Flow, stack: int) -> Source | None:
+        """The line of a stack in the function that a call ran; that of the caller if it is no line of the function."""
         if call >= 0 and (flow.graph.kind == GraphKind.EAGER or not stack or self._is_first_caller(flow, stack)):
             stack = int(self.trace.calls["stack"][call]) or stack
         return self.trace.source(stack)

@@ -50,7 +50,7 @@ class Table(NamedTuple):
 TABLES = (
     Table(
         "journal",
-        "JSON lines: `info`, `opaque`, `dropped`, `end`",
+        "JSON lines: `info`, `opaque`, `dropped`, `reads`, `end`",
         (Column("", "<u1", "UTF-8 bytes; a line without its newline was cut off"),),
         4096,
     ),
@@ -100,7 +100,7 @@ TABLES = (
         (
             Column("name", "<u4", "string: the user's function, or the op type"),
             Column("raw_name", "<u4", "string: TensorFlow's name"),
-            Column("kind", "<u1", "0 eager, 1 twin, 2 source, 3 opaque, 4 entry, 5 session"),
+            Column("kind", "<u1", "0 eager, 1 twin, 2 source, 3 opaque, 4 entry, 5 session, 6 written"),
             Column("structure", "<u8", "xxh3 over node names, ops, attributes and edges"),
         ),
         512,

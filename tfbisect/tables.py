@@ -32,7 +32,8 @@ class Trace:
     `calls` (sorted by id), `links` (sorted by call), `events` (sorted by call, constants last) and `sites` are NumPy
     structured arrays with the columns of `schema`. Rows that refer to what is not there were dropped, and `problems`
     says how many: what they stood for is *not recorded*. A link is kept if the call it leads to is missing (that
-    call had not ended): use `call_row`.
+    call had not ended): use `call_row`. `reads`: (moment, call, result) of each value that Python looked at, the first
+    time; a moment is a number between call ids, and `info["options"]["reads"]` says whether looks were recorded.
     """
 
     def __init__(self, path: str, tables: Mapping[str, Array], values: Callable[[int, int], bytes]) -> None:
@@ -56,6 +57,11 @@ class Trace:
         for table in (*tables.values(), self.calls, self.links, self.events):
             table.flags.writeable = False
         self.problems = tuple(self._problems)
+
+    @property
+    def kinds(self) -> Array:
+        """The kind of each graph."""
+        return self._tables["graphs"]["kind"]
 
     # -- lookups -----------------------------------------------------------------------------------------------------
 
@@ -321,6 +327,7 @@ class Trace:
         self.info: dict[str, Any] = {}
         self.dropped: dict[str, int] = {}
         self.end: dict[str, Any] | None = None
+        self.reads: list[tuple[int, int, int]] = []
         opaque: dict[tuple[str, str, str], Opaque] = {}
         *lines, rest = self._tables["journal"].tobytes().split(b"\n")
         bad = int(bool(rest))
@@ -351,6 +358,8 @@ class Trace:
         elif kind == "dropped":
             what = str(entry["what"])
             self.dropped[what] = self.dropped.get(what, 0) + int(entry["count"])
+        elif kind == "reads":
+            self.reads += [(int(moment), int(call), int(result)) for moment, call, result in entry["rows"]]
         elif kind == "end":
             self.end = {key: entry.get(key) for key in ("status", "exit", "reason")}
 

@@ -15,10 +15,11 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
 from tfbisect.recorder.hooks import Hooks
+from tfbisect.recorder.stacks import UserCode
 
 if TYPE_CHECKING:
     from tfbisect.recorder.data import DataRecorder
@@ -30,12 +31,21 @@ if TYPE_CHECKING:
 _current: "_Session | None" = None  # the one recording of this process
 
 
+class _Begun(NamedTuple):
+    """Where the user's code began a recording. frame: its `id`; the frame itself holds tensors, so it is not kept."""
+
+    frame: int
+    file: str
+    function: str
+    line: int
+
+
 class _Session:
     """A recording from its request to its end. The file and TensorFlow's parts are made when TensorFlow first runs."""
 
     def __init__(
         self, path: str | os.PathLike[str], values: str, force: bool, xla: str, data: bool, argv: Sequence[str],
-        program: str | None,
+        program: str | None, begun: "_Begun | None" = None,
     ) -> None:  # fmt: skip
         self.path = Path(path)
         if self.path.exists() and not force:
@@ -48,6 +58,7 @@ class _Session:
         self.wants_data = data
         self._values, self._force, self._program = values, force, program
         self._argv = list(argv)
+        self._begun = begun
         self._lock = threading.RLock()
         self._hooks = Hooks(self)
         self._pid = os.getpid()
@@ -151,6 +162,10 @@ class _Session:
         assert self._data is not None
         return self._data.replaced(function, dataset)
 
+    def tensor_read(self, tensor: Any) -> None:
+        if self._recording is not None and os.getpid() == self._pid:
+            self._recording.read(tensor)
+
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         if os.getpid() != self._pid or self.failed:
             return plain(session, *args)
@@ -190,10 +205,14 @@ class _Session:
                 from tfbisect.trace import TraceWriter
 
                 writer = TraceWriter(self.path, force=self._force)
-                self._recording = Recording(writer, ValuePolicy(self._values), self._program)
-                run = runinfo.at_start(
-                    self._program, self._argv, {"values": self._values, "xla": self._xla, "data": self.wants_data}
-                )
+                self._recording = Recording(
+                    writer, ValuePolicy(self._values), self._program, self._begun.frame if self._begun else 0
+                )  # fmt: skip
+                options: dict[str, Any] = {"values": self._values, "xla": self._xla, "data": self.wants_data}
+                options["reads"] = True
+                if self._begun is not None:
+                    options["begun"] = self._begun[1:]
+                run = runinfo.at_start(self._program, self._argv, options)
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
             return self._recording
@@ -258,7 +277,7 @@ def record(
 
     Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
     """
-    session = _begin(path, values, force, xla, data, sys.argv, None)
+    session = _begin(path, values, force, xla, data, sys.argv, None, _caller())
     try:
         yield
     finally:
@@ -303,15 +322,27 @@ def run_program(
 
 def _begin(
     path: str | os.PathLike[str], values: str, force: bool, xla: str, data: bool, argv: Sequence[str],
-    program: str | None,
+    program: str | None, begun: _Begun | None = None,
 ) -> _Session:  # fmt: skip
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(path, values, force, xla, data, argv, program)
+    session = _Session(path, values, force, xla, data, argv, program, begun)
     session.start()
     _current = session
     return session
+
+
+def _caller() -> _Begun | None:
+    """The user's frame that entered `with record(...)`."""
+    frame: types.FrameType | None = sys._getframe(1)
+    is_user = UserCode()
+    while frame is not None and not is_user(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    code = frame.f_code
+    return _Begun(id(frame), code.co_filename, getattr(code, "co_qualname", code.co_name), frame.f_lineno)
 
 
 def _finish(session: _Session, exit_status: int | None) -> None:

@@ -66,6 +66,7 @@ class FunctionRecorder:
         self._queue: Any = None
         self._origins = Origins(context, recording.stacks.of_frames)
         self._one_device: bool | None = None
+        self._listed: set[str] = set()  # functions whose text is in the trace
         self.host = ""
 
     @property
@@ -326,6 +327,8 @@ class FunctionRecorder:
             first = recording.writer.sites(
                 graph, [(op, i, SiteKind.OUTPUT, arg.type) for i, arg in enumerate(signature.output_arg)]
             )
+        self._origins.forget()
+        self._written(name)
         results = [first + index for index in range(len(signature.output_arg))]
         takers = [(user, 0)] * len(arguments)
         return Plan(name, user, graph, arguments, takers, results=results, reason=reason)
@@ -363,11 +366,20 @@ class FunctionRecorder:
             for local, _slot, why in twin.unrecorded:
                 if not why.startswith("dtype 21"):  # a variant forwards what went into it
                     recording.unseen(nodes[local].name, nodes[local].op, why, nodes[local].stack)
+        self._written(name)
         twin_name = twin.definition.signature.name
         return Plan(
             name, user, graph, arguments, takers, twin=twin_name, attrs=attrs, draws=twin.draws,
             groups=tuple(twin.groups),
         )  # fmt: skip
+
+    def _written(self, name: str) -> None:
+        """Keep what Python wrote: where TensorFlow optimizes two versions otherwise, that still tells what changed."""
+        if name not in self._listed:
+            self._listed.add(name)
+            nodes = self._origins.written(name, attrs_digest)
+            with self._recording.lock:
+                self._recording.writer.graph(optypes.user_name(name), name, GraphKind.WRITTEN, 0, nodes)
 
     def _folded(self, definition: Any, twin: Twin, nodes: list[Node]) -> list[tuple[int, Any]]:
         """Add the program's constants that TensorFlow folded into others to the nodes; -> (node, NodeDef) of each.
@@ -375,16 +387,16 @@ class FunctionRecorder:
         A whole branch can become one constant that has the last op's name. With the constants it was made of as its
         inputs, the one that differs can be told, and its line.
         """
-        numbers = {node.name: local for local, node in enumerate(nodes)}
+        folded = self._origins.folded(definition.signature.name, twin.nodes)
+        executed_names = {node.name for node in nodes}
+        numbers = {n.name: i for i, n in enumerate(twin.nodes) if n.op == "Const" and i not in folded}
         added: list[tuple[int, Any]] = []
-        for local, original in enumerate(twin.nodes):
-            if original.op != "Const":
-                continue
+        for local, made_of in folded.items():
             sources = []
-            made_of = self._origins.folded(definition.signature.name, original)
-            if made_of is None:  # its own line says nothing of the value that differs
+            if not made_of:  # its own line says nothing of the value that differs
                 nodes[local] = dataclasses.replace(nodes[local], flags=nodes[local].flags | NodeFlag.OPAQUE)
-            for name, origin, source in made_of or ():
+            for path, origin, source in made_of:
+                name = path if path in numbers or path not in executed_names else f"{path} as written"
                 if name not in numbers:
                     numbers[name] = len(nodes)
                     nodes.append(Node(
@@ -392,8 +404,7 @@ class FunctionRecorder:
                         attrs=attrs_digest(source),
                     ))  # fmt: skip
                     added.append((numbers[name], source))
-                if nodes[numbers[name]].op == "Const" and numbers[name] != local:
-                    sources.append(Edge(numbers[name], 0))
+                sources.append(Edge(numbers[name], 0))
             if sources:
                 nodes[local] = dataclasses.replace(nodes[local], inputs=(*sources, *nodes[local].inputs))
         return added

@@ -8,6 +8,7 @@ Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0:
 - `context.Context.__init__`, `context._context` and `Context._thread_local_data.op_callbacks`: op callbacks are a list
   of each thread's;
 - `execute.execute`, `execute.quick_execute`, `execute.execute_with_callbacks`: ops that do not take the fast path;
+- `ops._EagerTensorBase._numpy`: what `numpy()`, `float()`, `bool()`, `print` and the like get a tensor's value by;
 - `script_ops.EagerFunc.__call__`: the body of a py_function runs in threads that TensorFlow started;
 - `session.BaseSession._call_tf_sessionrun`: the one door of `Session.run` and all that is built on it, but for
   `partial_run` (`_call_tf_sessionprun`), which is only counted;
@@ -31,6 +32,7 @@ from tfbisect.errors import UnsupportedTensorFlow
 
 CONTEXT, EXECUTE = "tensorflow.python.eager.context", "tensorflow.python.eager.execute"
 SCRIPT_OPS = "tensorflow.python.ops.script_ops"
+OPS = "tensorflow.python.framework.ops"
 SESSION = "tensorflow.python.client.session"
 DATA = "tensorflow.python.data.ops.structured_function"
 THREAD_NUMBER = "_tfbisect_number"  # an attribute of threads started while recording: the how manieth it is
@@ -53,6 +55,9 @@ class Listener(Protocol):
 
     def data_function(self, function: Any, dataset: Any) -> Any:
         """Names the function that tf.data is to run in place of this one."""
+
+    def tensor_read(self, tensor: Any) -> None:
+        """Hears that Python looks at the value of an eager tensor."""
 
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         """Runs a call of a v1 Session in TensorFlow's place."""
@@ -85,7 +90,7 @@ class Hooks:
         module: Any
         patches = {
             CONTEXT: self._patch_context, SCRIPT_OPS: self._patch_script_ops, KERAS_CALLBACKS: self._patch_keras,
-            SESSION: self._patch_session,
+            SESSION: self._patch_session, OPS: self._patch_ops,
         }  # fmt: skip
         if self._listener.wants_data:
             patches[DATA] = self._patch_data
@@ -191,6 +196,24 @@ class Hooks:
             cls.__init__, cls.function = plain_init, plain
 
         cls.__init__, cls.function = init, property(function)
+        self._undo.append(undo)
+
+    def _patch_ops(self, module: Any) -> None:
+        cls: Any = getattr(module, "_EagerTensorBase", None)
+        plain, listener = getattr(cls, "_numpy", None), self._listener
+        if plain is None:
+            raise UnsupportedTensorFlow(
+                "TensorFlow's eager tensors", found="no _EagerTensorBase._numpy", expected="TensorFlow 2.16 to 2.21"
+            )
+
+        def read(tensor: Any) -> Any:
+            listener.tensor_read(tensor)
+            return plain(tensor)
+
+        def undo() -> None:
+            cls._numpy = plain
+
+        cls._numpy = read
         self._undo.append(undo)
 
     def _patch_session(self, module: Any) -> None:

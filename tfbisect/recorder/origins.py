@@ -4,12 +4,18 @@ Reads definitions and debug info from TensorFlow's context; builds nothing. Priv
 2.16.2, 2.18.1 and 2.21.0: `context.Context.get_function_def / get_graph_debug_info / has_function`.
 """
 
+import dataclasses
+import hashlib
+import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfbisect.recorder import executed, ops
+from tensorflow.python.framework import tensor_util
+
+from tfbisect.model import Edge, Node, NodeFlag
+from tfbisect.recorder import digest, executed, ops
 
 # what lowering puts between a call node's name and the names inside the function it calls
 _LOWERED = re.compile(r"^(?:Func/)?(?:(?:then|else|body|cond|branch\d+|input|output)/_\d+_?/)*")
@@ -18,8 +24,12 @@ _OPTIMIZERS = re.compile(r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimize
 _BACKWARD = re.compile(r"Grad(?:WithFixedKsize)?(?=V\d|$)|Backprop(?:Input|Filter)?")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # the first input chooses
 _LOOPS = ("While", "StatelessWhile")
+MOST_WRITTEN = 200_000  # nodes of a function and those that it calls
 MOST_FOLDED = 500  # nodes that a search for the origin of a folded constant looks at
 _GRADIENT = re.compile(r"^(?P<scope>.*?)(?:gradient_tape|gradients(?:_\d+)?)/(?P<rest>.+)$")
+
+Chain = tuple[tuple[str, str], ...]
+"""(function, call node) from the outermost in, and last (function, node): what an executed node stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +73,105 @@ class Origins:
         user = ops.user_name(self._originals.get(where, where))
         return Origin(user, name, self._stack(where, name), self._forward(where, name))
 
-    def folded(self, function: str, node: Any) -> list[tuple[str, Origin, Any]] | None:
-        """The constants of the program that a constant of the executed graph was folded from: (name, origin, NodeDef).
+    def folded(self, function: str, nodes: Sequence[Any]) -> dict[int, list[tuple[str, Origin, Any]]]:
+        """The constants of the program that those of an executed graph were folded from, by their place in `nodes`.
 
-        Empty for a constant that stands in the program as it is; None where an optimizer made it of nobody knows what.
+        (name, origin, NodeDef) of each. Left out are constants that stand in the program as they are; empty is what
+        an optimizer made of nobody knows what.
         """
-        chain = self._chain(function, node)
-        if self._node(*chain[-1]) is None:
-            return None
-        if self._node(*chain[-1]).op == "Const":
-            return []
-        found: list[tuple[str, Origin, Any]] = []
-        done: set[tuple[tuple[str, str], ...]] = set()
-        waiting = [chain]
+        chains = {place: self._chain(function, node) for place, node in enumerate(nodes) if node.op == "Const"}
+        whole = {place for place, chain in chains.items() if _same_constant(self._node(*chain[-1]), nodes[place])}
+        if len(whole) == len(chains):
+            return {}
+        takers: dict[str, list[Chain]] = {}
+        kept = {chains[place] for place in whole}
+        for node in nodes:
+            if node.op == "Const" or node.op in executed.ARGUMENTS or node.op in executed.RESULTS:
+                continue
+            chain = self._chain(function, node)
+            kept.add(chain)
+            for ref in node.input:
+                takers.setdefault(ref.partition(":")[0], []).append(chain)
+        return {
+            place: [self._constant(found) for found in self._made_of(chain, takers.get(nodes[place].name, ()), kept)]
+            for place, chain in chains.items()
+            if place not in whole
+        }
+
+    def _made_of(self, chain: Chain, takers: Iterable[Chain], kept: set[Chain]) -> list[Chain]:
+        """The constants that went into a constant: those that its namesake comes from, and those that its takers were
+        written with: optimizers also merge what one op is given with what the next one is."""
+        known = self._node(*chain[-1])
+        waiting = [] if known is None else [chain]
+        if known is not None and known.op != "Const":  # of what was rewritten only the constant inputs count
+            waiting = [source for source in self._sources(chain) if self._is_constant(source, frozenset())]
+        found = self._constants_behind(waiting, set())
+        beside = [source for taker in takers if self._node(*taker[-1]) is not None for source in self._sources(taker)]
+        found += self._constants_behind(beside, kept)
+        return list(dict.fromkeys(found))
+
+    def _constants_behind(self, waiting: list[Chain], kept: set[Chain]) -> list[Chain]:
+        """The constants that some nodes come from, not through or among those that were kept."""
+        found: list[Chain] = []
+        done: set[Chain] = set()
         while waiting and len(done) < MOST_FOLDED:
             here = waiting.pop()
-            if here in done:
+            if here in done or here in kept:
                 continue
             done.add(here)
-            where, name = here[-1]
-            each = self._node(where, name)
-            if each.op == "Const":
-                user = ops.user_name(self._originals.get(where, where))
-                path = "/".join([call for _, call in here[:-1]] + [name])
-                found.append((path, Origin(user, name, self._stack(where, name), ""), each))
-            elif len(done) == 1:  # of what the optimizer rewrote, only the constant inputs went into the constant
-                waiting += [source for source in self._sources(here) if self._is_constant(source, frozenset())]
+            if self._node(*here[-1]).op == "Const":
+                found.append(here)
             else:
                 waiting += self._sources(here)
-        return found or None
+        return found
 
-    def _sources(self, chain: tuple[tuple[str, str], ...]) -> list[tuple[tuple[str, str], ...]]:
+    def _constant(self, chain: Chain) -> tuple[str, Origin, Any]:
+        where, name = chain[-1]
+        user = ops.user_name(self._originals.get(where, where))
+        path = "/".join([call for _, call in chain[:-1]] + [name])
+        return path, Origin(user, name, self._stack(where, name), ""), self._node(where, name)
+
+    def written(self, function: str, attrs: Callable[[Any], int]) -> list[Node]:
+        """A function as Python traced it, with the functions that it calls, in the order in which it was written.
+
+        attrs: the digest of a NodeDef's attributes; that of a constant gets its value added. Inputs say what a node
+        comes from: an argument of an inner function from all that the call takes, a call from all that it does.
+        """
+        found: list[Node] = []
+        listed: set[str] = set()
+
+        def add(where: str, path: str, given: tuple[Edge, ...]) -> None:
+            known = self._function(where)
+            if known is None or where in listed:
+                return
+            listed.add(where)
+            user = ops.user_name(self._originals.get(where, where))
+            numbers: dict[str, int] = {}
+            for name, node in known.nodes.items():
+                if len(found) > MOST_WRITTEN:
+                    return
+                sources = [ref.partition(":")[0] for ref in node.input if not ref.startswith("^")]
+                inputs = [(Edge(numbers[source], 0),) if source in numbers else given for source in sources]
+                numbers[name] = number = len(found)
+                digest_of_attrs = attrs(node)
+                if node.op == "Const":
+                    value = node.attr["value"].tensor.SerializeToString(deterministic=True)
+                    digest_of_attrs = digest.of_text(digest_of_attrs, hashlib.sha256(value).hexdigest())
+                taken = tuple(dict.fromkeys(itertools.chain(*inputs)))
+                found.append(Node(
+                    name=path + name, op=node.op, function=user, stack=self._stack(where, name), attrs=digest_of_attrs,
+                    flags=NodeFlag.RANDOM if node.op in ops.RANDOM else NodeFlag.NONE, inputs=taken,
+                ))  # fmt: skip
+                for callee in executed.callees(node):
+                    add(callee, f"{path}{name}/", taken)
+                inner = tuple(Edge(place, 0) for place in range(number + 1, len(found)))
+                if inner:
+                    found[number] = dataclasses.replace(found[number], inputs=taken + inner)
+
+        add(function, "", ())
+        return found
+
+    def _sources(self, chain: Chain) -> list[Chain]:
         """The nodes behind the data inputs of a node, through the arguments of the functions it stands in."""
         where, name = chain[-1]
         found = []
@@ -115,7 +193,7 @@ class Origins:
                 base = call.input[place].partition(":")[0]
         return found
 
-    def _is_constant(self, chain: tuple[tuple[str, str], ...], above: frozenset[Any]) -> bool:
+    def _is_constant(self, chain: Chain, above: frozenset[Any]) -> bool:
         """Whether a node's value follows from constants alone."""
         node = self._node(*chain[-1])
         if node.op == "Const":
@@ -126,8 +204,8 @@ class Origins:
         data = [ref for ref in node.input if not ref.startswith("^")]
         return len(sources) == len(data) > 0 and all(self._is_constant(s, above | {chain}) for s in sources)
 
-    def _chain(self, function: str, node: Any) -> tuple[tuple[str, str], ...]:
-        """(function, call node) from the outermost in, and last (function, node): what an executed node stands for."""
+    def _chain(self, function: str, node: Any) -> Chain:
+        """What an executed node stands for."""
         chain = self._resolve(function, node.name) or ((function, node.name),)
         if self._node(*chain[-1]) is None:
             info = node.experimental_debug_info
@@ -156,7 +234,7 @@ class Origins:
         found = self._function(function)
         return found.nodes.get(name) if found else None
 
-    def _resolve(self, function: str, name: str, depth: int = 0) -> tuple[tuple[str, str], ...] | None:
+    def _resolve(self, function: str, name: str, depth: int = 0) -> Chain | None:
         """What an executed node's name stands for, see `_chain`; the longest prefix that is a call is entered."""
         found = self._function(function)
         if found is None or depth > 64:
@@ -243,3 +321,18 @@ def _entered(call: Any, rest: str) -> list[str]:
         return branches[int(match[2]) :][:1] or functions
     part = {"then": "then_branch", "else": "else_branch"}.get(match[1], match[1])
     return [call.attr[part].func.name] if part in call.attr else functions
+
+
+def _same_constant(source: Any, node: Any) -> bool:
+    """Whether a constant of the executed graph stands in the program as it is."""
+    if source is None or source.op != "Const":
+        return False
+    one, two = source.attr["value"].tensor, node.attr["value"].tensor
+    if one == two:
+        return True
+    if one.dtype != two.dtype or one.tensor_shape != two.tensor_shape:
+        return False
+    try:
+        return bool(tensor_util.MakeNdarray(one).tobytes() == tensor_util.MakeNdarray(two).tobytes())
+    except Exception:  # a type that NumPy has none for
+        return False

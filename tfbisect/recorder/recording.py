@@ -23,6 +23,7 @@ from tfbisect.trace import TraceWriter
 FLUSH_SHARE = 0.05  # of the run's time may go into flushing, beyond the flush that the end of a step asks for
 EARLIER_THREADS = 60000  # numbers of threads started before recording, in the order in which they do something
 PRODUCER = "_tfbisect_producer"  # key in an eager tensor's __dict__: (recording, call, result) that made it
+READ = "_tfbisect_read"  # key in an eager tensor's __dict__: the recording that knows that Python looked at it
 _tokens = itertools.count()  # tells recordings of one process apart
 CALLBACK_THREAD = 65535  # TensorFlow's own threads, which run py_functions in any order
 
@@ -52,10 +53,12 @@ class Thread:
 class Recording:
     """State shared by the parts of the recorder. `lock` guards the trace; it is never held while user code runs."""
 
-    def __init__(self, writer: TraceWriter, policy: ValuePolicy, program: str | None = None) -> None:
+    def __init__(
+        self, writer: TraceWriter, policy: ValuePolicy, program: str | None = None, outermost: int = 0
+    ) -> None:  # fmt: skip
         self.writer, self.policy = writer, policy
         self.lock = threading.RLock()
-        self.stacks = stacks.Stacks(stacks.UserCode(program), writer.stack)
+        self.stacks = stacks.Stacks(stacks.UserCode(program), writer.stack, outermost)
         self.active = True  # False once recording has ended: rows are thrown away
         self.broken = False
         self.step = -1  # the step the program is in; -1 for none
@@ -68,6 +71,7 @@ class Recording:
         self._opaque: dict[tuple[str, str, str, int], int] = {}
         self._host_graphs: dict[Any, tuple[int, int]] = {}
         self._entries: dict[str, int] = {}
+        self._reads: list[tuple[int, int, int]] = []  # (moment, call, result), not yet in the journal
         self._flushed, self._flush_cost = time.monotonic(), 0.0
         self.events = 0
         self.function_users: dict[str, int] = {}  # function inside tf.data -> call of the op that made its dataset
@@ -151,6 +155,23 @@ class Recording:
             known = tensor.__dict__[PRODUCER] = (self._token, maker(tensor, thread, taker, stack), 0)
         return known[1], known[2]
 
+    def read(self, tensor: Any) -> None:
+        """Python looks at an eager tensor's value; the first time is kept. Nothing escapes from it."""
+        try:
+            known = tensor.__dict__.get(PRODUCER)
+            if not self.active or known is None or known[0] != self._token or self.thread().muted:
+                return
+            if tensor.__dict__.get(READ) != self._token:
+                tensor.__dict__[READ] = self._token
+                self._reads.append((self.new_call(), known[1], known[2]))
+        except Exception as error:
+            self.fail("a tensor that Python looked at", error)
+
+    def _write_reads(self) -> None:
+        reads, self._reads = self._reads, []
+        if reads:
+            self.writer.journal({"kind": "reads", "rows": reads})
+
     def _entry(self, tensor: Any, thread: Thread, taker: str, stack: int) -> int:
         """A resource that was made before recording, or by something unseen: named by what it holds and its order."""
         data = getattr(tensor, "_handle_data", None)
@@ -222,6 +243,7 @@ class Recording:
         """Make what was recorded safe from a crash, unless flushing would take more than its share of the time."""
         now = time.monotonic()
         if force or now - self._flushed >= self._flush_cost / FLUSH_SHARE:
+            self._write_reads()
             self.writer.flush()
             self._flushed = time.monotonic()
             self._flush_cost = self._flushed - now
@@ -250,6 +272,7 @@ class Recording:
             self.writer.journal(entry)
         for what, count in self.policy.dropped.items():
             self.writer.journal({"kind": "dropped", "what": what, "count": count})
+        self._write_reads()
         self.writer.journal({"kind": "end", "status": status, "exit": exit_status, "reason": reason})
         self.writer.close()
 

@@ -55,10 +55,14 @@ class UserCode:
 
 
 class Stacks:
-    """Interns Python stacks in the trace; a stack id costs a walk over the frames and one dictionary look-up."""
+    """Interns Python stacks in the trace; a stack id costs a walk over the frames and one dictionary look-up.
 
-    def __init__(self, is_user: UserCode, intern: Callable[[Sequence[Frame]], int]) -> None:
+    outermost: the `id` of the frame in which recording began. What called that frame is no part of what was recorded.
+    """
+
+    def __init__(self, is_user: UserCode, intern: Callable[[Sequence[Frame]], int], outermost: int = 0) -> None:
         self._is_user = is_user
+        self._outermost = outermost
         self._intern = intern
         self._codes: dict[int, types.CodeType | None] = {}  # id(code) -> the code if it is the user's
         self._keep: list[types.CodeType] = []  # so that an id is never given to another code object
@@ -67,7 +71,7 @@ class Stacks:
 
     def here(self, depth: int) -> int:
         """The stack id of the caller `depth` frames up; 0 when no frame is the user's."""
-        codes, key = self._codes, []
+        codes, key, outermost = self._codes, [], self._outermost
         frame: types.FrameType | None = sys._getframe(depth)
         while frame is not None:
             code = frame.f_code
@@ -80,6 +84,8 @@ class Stacks:
             if user is not None:
                 key.append(number)
                 key.append(frame.f_lineno)
+            if id(frame) == outermost:
+                break
             frame = frame.f_back
         found = self._ids.get(tuple(key))
         if found is None:

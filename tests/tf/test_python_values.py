@@ -1,0 +1,118 @@
+"""What Python makes of values that it looked at: a value it hands in is blamed only if it knew of no difference."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbisect
+from tfbisect.model import Comparison
+
+
+def compared(path: Path, program: Callable[[bool], Any]) -> Comparison:
+    """Two recorded runs of a program, which is told whether it is run B."""
+    for name in ("a.h5", "b.h5"):
+        with tfbisect.record(path / name):
+            program(name == "b.h5")
+    return tfbisect.compare(path / "a.h5", path / "b.h5")
+
+
+def lines(result: Comparison) -> list[str]:
+    return [c.source.text.partition("#")[2].strip() for c in result.culprits if c.source is not None]
+
+
+def _weights(run_b: bool) -> tf.Variable:
+    """A variable that starts otherwise in run B."""
+    return tf.Variable(tf.sin(tf.constant([0.5, 0.25 if run_b else 1.0])))  # start
+
+
+def test_a_difference_that_died_unseen_says_nothing_of_a_later_value(tmp_path):
+    def program(run_b: bool) -> None:
+        weights = _weights(run_b)
+        weights.assign([1.0, 2.0])
+        weights.assign_add(tf.constant([0.5, 3.0 if run_b else 4.0]))  # batch
+
+    result = compared(tmp_path, program)
+    assert lines(result)[0] == "batch"
+    assert not result.culprits[0].contained
+
+
+@pytest.mark.parametrize("look", [
+    lambda read: float(read()[1]), lambda read: read().numpy()[1].item(), lambda read: f"{read()[1]:.3f}",
+    lambda read: bool(read()[1] > 0.5), lambda read: int(tf.cast(read()[1] * 100.0, tf.int32)),
+])  # fmt: skip
+def test_a_value_made_after_python_looked_at_a_difference_that_died_is_undecided(tmp_path, look):
+    def program(run_b: bool) -> None:
+        weights = _weights(run_b)
+        seen = look(lambda: weights)
+        weights.assign([1.0, 2.0])
+        weights.assign_add(tf.constant([0.5, float(seen)]))  # batch
+
+    result = compared(tmp_path, program)
+    assert "batch" not in lines(result)
+    assert result.coverage.undecided
+
+
+def test_what_python_looks_at_only_in_the_end_is_no_origin_of_what_came_before(tmp_path):
+    @tf.function
+    def step(weights: tf.Variable, x: tf.Tensor) -> tf.Tensor:
+        y = tf.tanh(x)  # batch
+        weights.assign_sub(tf.numpy_function(lambda v: v * shift, [y], tf.float32, stateful=False))  # kernel
+        return tf.reduce_sum(weights)
+
+    shift = np.float32(1.0)
+    weights = tf.Variable([1.0, 2.0])
+
+    def program(run_b: bool) -> None:
+        nonlocal shift
+        weights.assign([1.0, 2.0])
+        losses = []
+        for number in range(3):
+            shift = np.float32(1.5 if run_b and number == 0 else 1.0)
+            losses.append(step(weights, tf.constant([0.5, 3.0 if run_b and number == 2 else 4.0])))
+        print([float(loss) for loss in losses])
+
+    assert lines(compared(tmp_path, program)) == ["kernel", "batch"]
+
+
+def test_a_tensor_that_numpy_took_unheard_counts_as_seen(tmp_path):
+    def program(run_b: bool) -> None:
+        state = tf.sin(tf.constant([0.5, 0.25 if run_b else 1.0]))  # start
+        total = tf.Variable(state * 2.0)
+        reward = np.asarray(state)[1] + 1.0
+        total.assign_add(tf.constant([0.0, reward], tf.float32))  # reward
+
+    assert lines(compared(tmp_path, program)) == ["start"]
+
+
+def test_recordings_begun_in_two_places_are_of_one_thing(tmp_path):
+    @tf.function
+    def double(x: tf.Tensor) -> tf.Tensor:
+        return x * 2.0
+
+    def work(kernel: Callable[[Any], Any]) -> tf.Tensor:
+        y = double(tf.constant([1.0, 2.0]))
+        return tf.sin(kernel(y))
+
+    with tfbisect.record(tmp_path / "a.h5"): work(tf.nn.relu)  # noqa: E701  # fmt: skip
+    with tfbisect.record(tmp_path / "b.h5"):
+        work(tf.nn.relu)
+    assert tfbisect.compare(tmp_path / "a.h5", tmp_path / "b.h5").verdict == "identical"
+
+
+def test_ops_in_the_block_itself_have_lines(tmp_path):
+    for name, by in (("a.h5", 1.0), ("b.h5", 3.0)):
+        with tfbisect.record(tmp_path / name):
+            x = tf.sin(tf.constant([1.0, 2.0]))
+            tf.multiply(x, by)  # planted
+    assert lines(tfbisect.compare(tmp_path / "a.h5", tmp_path / "b.h5")) == ["planted"]
+
+
+def test_nothing_is_left_in_tensorflow(tmp_path):
+    before = tf.Tensor.__mro__, type(tf.constant(1.0))._numpy
+    with tfbisect.record(tmp_path / "a.h5"):
+        tf.constant(1.0).numpy()
+    assert (tf.Tensor.__mro__, type(tf.constant(1.0))._numpy) == before
