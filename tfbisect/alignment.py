@@ -51,6 +51,7 @@ class Alignment:
     rows_a: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # paired events
     rows_b: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     differs: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    by_name: bool = False  # ops of other types are each other's partners where they have one name
     _nodes: dict[tuple[int, int], NodePairs] = field(default_factory=dict)
 
     @property
@@ -91,7 +92,8 @@ class Alignment:
                 numbers = range(len(one.nodes))
                 found = NodePairs(numbers, numbers, True, frozenset())
             else:
-                found = pair_nodes(self.a, one, self.b, two, _pair_arguments(self, one, two))
+                arguments = _pair_arguments(self, one, two)
+                found = pair_nodes(self.a, one, self.b, two, arguments, any_type=self.by_name)
             self._nodes[key] = found
         return found
 
@@ -137,14 +139,19 @@ def host_values(trace: Trace) -> npt.NDArray[np.bool_]:
     return np.isin(graphs, hosts)
 
 
-def pair(a: Trace, b: Trace) -> Alignment:
-    """Pair the calls and events of two traces."""
+def pair(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
+    """Pair the calls and events of two traces.
+
+    by_name: also ops of one name and other types, as TensorFlow makes them where it optimizes a graph otherwise. What
+    they compute is the same up to rounding, not to the bit.
+    """
     run_a, run_b = Run(a), Run(b)
     found = _pair_calls(run_a, run_b, by_text=False)
     if _paired_share(found) < 0.3:
         other = _pair_calls(run_a, run_b, by_text=True)
         if _paired_share(other) > _paired_share(found):
             found = other
+    found.by_name = by_name
     _pair_events(found)
     return found
 

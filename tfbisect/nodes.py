@@ -21,8 +21,18 @@ class NodePairs(NamedTuple):
     changed: frozenset[int]  # nodes of A whose partner has other attributes or inputs
 
 
-def pair_nodes(run_a: Recorded, a: Graph, run_b: Recorded, b: Graph, arguments: Iterable[tuple[int, int]]) -> NodePairs:
+def pair_nodes(
+    run_a: Recorded,
+    a: Graph,
+    run_b: Recorded,
+    b: Graph,
+    arguments: Iterable[tuple[int, int]],
+    *,
+    any_type: bool = False,
+) -> NodePairs:
     """Pairs ops by name and paired inputs, else by type, attributes and paired inputs in their order, else by name.
+
+    `any_type`: by name even where the types differ, as they do where ops were fused or given to another library.
 
     Constants count by their bits, and are paired through the ops that take them: their names say little once ops were
     put in. `arguments`: which _Arg is which.
@@ -51,7 +61,7 @@ def pair_nodes(run_a: Recorded, a: Graph, run_b: Recorded, b: Graph, arguments: 
                     changed.add(one)
             continue
         named = names_b.get(node.name, -1)
-        if named >= 0 and (to_a[named] >= 0 or b.nodes[named].op != node.op):
+        if named >= 0 and (to_a[named] >= 0 or not (any_type or b.nodes[named].op == node.op)):
             named = -1
         candidates = [two for two in exact.get(sides[0].token(one, to_b), ()) if to_a[two] < 0]
         if candidates:
