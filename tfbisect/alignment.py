@@ -146,12 +146,11 @@ def pair(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
     they compute is the same up to rounding, not to the bit.
     """
     run_a, run_b = Run(a), Run(b)
-    found = _pair_calls(run_a, run_b, by_text=False)
+    found = _pair_calls(run_a, run_b, by_text=False, by_name=by_name)
     if _paired_share(found) < 0.3:
-        other = _pair_calls(run_a, run_b, by_text=True)
+        other = _pair_calls(run_a, run_b, by_text=True, by_name=by_name)
         if _paired_share(other) > _paired_share(found):
             found = other
-    found.by_name = by_name
     _pair_events(found)
     return found
 
@@ -201,13 +200,13 @@ class _Keys:
         return self._numbers.setdefault(key, len(self._numbers))
 
 
-def _pair_calls(a: Run, b: Run, by_text: bool) -> Alignment:
+def _pair_calls(a: Run, b: Run, by_text: bool, by_name: bool) -> Alignment:
     keys = _Keys(by_text)
     keys_a, keys_b = keys.of(a), keys.of(b)
     to_b, to_a = np.full(len(keys_a), -1, np.int64), np.full(len(keys_b), -1, np.int64)
     _pair_top_level(a, b, keys_a, keys_b, to_b, to_a)
     _pair_nested(a, b, keys_a, keys_b, to_b, to_a)
-    found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text)
+    found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text, by_name=by_name)
     _pair_entries(found)
     _pair_host_values(found)
     return found

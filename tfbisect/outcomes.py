@@ -205,10 +205,13 @@ class Growth(_Part):
 
 @dataclass(frozen=True, slots=True)
 class GraphDifference(_Part):
-    """Ops that one run's graph has and the other's has not. kind: "type" (one name, two types), "only_a", "only_b"."""
+    """An op that the graphs of the two runs do not share. kind: "type" (one name, two types), "attributes" (one type,
+    other attributes, kernel or number of outputs), "only_a", "only_b". instead: what the other run has in its place, as
+    where ops were fused; "" if that cannot be told."""
 
     _CONVERT: ClassVar[_Converters] = {
-        "kind": str, "function": str, "name": str, "op_type_a": str, "op_type_b": str, "source": _source,
+        "kind": str, "function": str, "name": str, "op_type_a": str, "op_type_b": str, "instead": str,
+        "source": _source,
     }  # fmt: skip
 
     kind: str
@@ -216,6 +219,7 @@ class GraphDifference(_Part):
     name: str
     op_type_a: str
     op_type_b: str
+    instead: str
     source: Source | None
 
 

@@ -21,8 +21,9 @@ from tfbisect.effects import Effects
 from tfbisect.equality import Equality
 from tfbisect.errors import Usage
 from tfbisect.flow import VARIANT
-from tfbisect.model import Comparison, Culprit, GraphKind, NodeFlag, SiteKind
-from tfbisect.outcomes import TOLERANCE, GraphDifference, Growth, Tolerated
+from tfbisect.graphdiff import graph_differences
+from tfbisect.model import Comparison, Culprit, GraphKind, SiteKind
+from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
 from tfbisect.pairwise import aligned, coverage_of, describe, environment_of
 from tfbisect.tables import Trace
 from tfbisect.upstream import above
@@ -87,7 +88,9 @@ def error(a: Array, b: Array, tolerance: Tolerance) -> Error:
         most = float(apart.max()) if len(apart) else None
         relative = float((apart / np.where(scale == 0, 1, scale)).max()) if len(apart) else None
         size = float(np.sqrt(np.mean(np.abs(x[finite]) ** 2))) if len(apart) else 0.0
-        rms = float(np.sqrt(np.mean(apart**2))) / (size or 1.0) if len(apart) else None
+        rms = float(np.sqrt(np.mean(apart**2)) / (size or 1.0)) if len(apart) else None
+        if rms is not None and math.isnan(rms):
+            rms = math.inf  # both are beyond what a float holds
         ulps = int(min(steps[finite].max(), 2**62)) if steps is not None and len(apart) else None
     return Error(bool(close.all()), most, relative, rms, ulps)
 
@@ -98,21 +101,20 @@ def _numeric(dtype: np.dtype[Any]) -> bool:
 
 def _steps(apart: Array, scale: Array, *dtypes: np.dtype[Any]) -> Array | None:
     """The distance in floats of the coarser type, by the spacing at the larger of the two; None for integers."""
-    digits = [_mantissa(dtype) for dtype in dtypes]
-    known = [each for each in digits if each is not None]
+    known = [found for found in map(_format, dtypes) if found is not None]
     if not known:
         return None
-    bits = min(known)
-    _, exponent = np.frexp(np.where(scale == 0, np.finfo(np.float64).tiny, scale))
-    return np.asarray(np.ceil(apart / np.ldexp(1.0, exponent - bits)))
+    digits, smallest = min(known)
+    _, exponent = np.frexp(scale)
+    exponent = np.where(scale == 0, smallest, np.maximum(exponent, smallest))  # subnormal numbers are evenly spaced
+    return np.asarray(np.ceil(apart / np.ldexp(1.0, exponent - digits)))
 
 
-def _mantissa(dtype: np.dtype[Any]) -> int | None:
-    """Binary digits of a floating type, the leading one included."""
+def _format(dtype: np.dtype[Any]) -> tuple[int, int] | None:
+    """(binary digits, the leading one included; exponent of the smallest normal number as frexp gives it)"""
     if dtype.kind in "fc":
-        return int(np.finfo(dtype).nmant) + 1
-    digits = {"bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3, "float8_e4m3b11fnuz": 4}
-    return digits.get(dtype.name)
+        return int(np.finfo(dtype).nmant) + 1, int(np.finfo(dtype).minexp) + 1
+    return {"bfloat16": (8, -125), "float8_e4m3fn": (4, -5), "float8_e5m2": (3, -13)}.get(dtype.name)
 
 
 def compare_within(a: Trace, b: Trace, tolerance: Tolerance) -> Comparison:
@@ -237,7 +239,7 @@ class _Within:
             self._told(suspect, portraits.culprit(suspect, rank))
             for rank, suspect in enumerate(findings.suspects[:SHOWN])
         )
-        differences = list(self._graph_differences())
+        differences = graph_differences(self.alignment)
         counted = [state for number, state in enumerate(self.states) if number not in findings.file_names]
         tolerated = Tolerated(
             self.tolerance.rtol,
@@ -279,6 +281,11 @@ class _Within:
         other = self.b.node(self.pairs[suspect.number][1]).op
         if other != culprit.op_type:
             text += f"; run B computed it with {other}"
+        size = culprit.difference
+        if size is not None and size.kind == "dtype":
+            text += f" ({size.basis})"
+            size = replace(size, max_abs=found.max_abs, max_rel=found.max_rel, kind="values")
+            return replace(culprit, explanation=text, difference=size, causes=())
         if not sources:
             return replace(culprit, explanation=text)
         # What is known of the op is about equal inputs; these are within the tolerance.
@@ -363,30 +370,6 @@ class _Within:
     def _size(self, number: int) -> tuple[float, float]:
         found = self.errors[number]
         return found.rms if found.rms is not None else math.inf, found.max_rel or 0.0
-
-    # -- graphs ------------------------------------------------------------------------------------------------------
-
-    def _graph_differences(self) -> Iterable[GraphDifference]:
-        """Ops of other types under one name, and ops of one run's graph only; what merely hands values on left out."""
-        for graph_a, graph_b in self.alignment.first_pair:
-            nodes = self.alignment.nodes(graph_a, graph_b)
-            one, two = self.a.trace.graphs[graph_a], self.b.trace.graphs[graph_b]
-            if nodes.same:
-                continue
-            for number, node in enumerate(one.nodes):
-                partner = nodes.to_b[number]
-                if partner >= 0 and two.nodes[partner].op != node.op:
-                    source = self.a.trace.source(node.stack)
-                    yield GraphDifference("type", one.name, node.name, node.op, two.nodes[partner].op, source)
-                elif partner < 0 and _computes(node.op, node.flags):
-                    yield GraphDifference("only_a", one.name, node.name, node.op, "", self.a.trace.source(node.stack))
-            for number, node in enumerate(two.nodes):
-                if nodes.to_a[number] < 0 and _computes(node.op, node.flags):
-                    yield GraphDifference("only_b", two.name, node.name, "", node.op, self.b.trace.source(node.stack))
-
-
-def _computes(op: str, flags: NodeFlag) -> bool:
-    return op not in ("Const", "NoOp", "_Arg", "_Retval") and not flags & NodeFlag.FORWARDER
 
 
 def _figure(value: float | None) -> str:

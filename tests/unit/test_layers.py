@@ -19,7 +19,7 @@ LAYERS = [
     {"provenance", "nodes", "outcomes"},
     {"threads", "upstream"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
-    {"equality", "steps", "verification"},
+    {"equality", "graphdiff", "steps", "verification"},
     {"effects"},
     {"bisector", "categories"},
     {"culprits", "crosscheck"},

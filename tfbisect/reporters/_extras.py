@@ -6,7 +6,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tfbisect.model import Comparison
-from tfbisect.outcomes import Growth, ManyRuns, Tolerated, many_runs_of, tolerated_of
+from tfbisect.outcomes import GraphDifference, Growth, ManyRuns, Tolerated, many_runs_of, tolerated_of
 from tfbisect.reporters import Page
 from tfbisect.reporters._text import bar, columns, count, place, rows, safe
 
@@ -93,26 +93,19 @@ def _growth(growth: Sequence[Growth], page: Page) -> list[list[Text | str]]:
         kept = {*range(half), *range(len(growth) - half + 2, len(growth))}
         kept |= set() if first is None else {max(first - 1, 0), first}
     most = max((item.rms or 0.0 for item in growth), default=0.0) or 1.0
-    cells: list[list[Text | str]] = [["op", "line", "rms error", "largest rel", "ulp", ""]]
+    cells: list[list[Text | str]] = [["op", "line", "rms error", "largest rel", "ulp", "", ""]]
     before = -1
     for number in sorted(kept):
         if number - before > 1:
-            cells.append([f"... {number - before - 1} more", "", "", "", "", ""])
+            cells.append([f"... {number - before - 1} more", *[""] * 6])
         before = number
         item = growth[number]
         name = item.op_type if item.op_type == item.op_type_b else f"{item.op_type} / {item.op_type_b}"
-        marks = bar((item.rms or 0.0) / most, 12, page) + (" beyond" if not item.within else "")
+        marks, beyond = bar((item.rms or 0.0) / most, 12, page), "" if item.within else "beyond"
         line = place(item.source) if item.source else ""
         ulp = "" if item.max_ulp is None else f"{item.max_ulp:,}"
-        cells.append(
-            [
-                safe(name, page, limit=44),
-                safe(line, page, limit=28),
-                *map(_figure, (item.rms, item.max_rel)),
-                ulp,
-                marks,
-            ]
-        )
+        errors = map(_figure, (item.rms, item.max_rel))
+        cells.append([safe(name, page, limit=44), safe(line, page, limit=28), *errors, ulp, marks, beyond])
     return cells
 
 
@@ -125,14 +118,18 @@ def _graphs(found: Tolerated, page: Page) -> Iterator[Block]:
         return
     yield Text("")
     yield Text("The graphs are not the same", style="bold")
-    merged: dict[tuple[str, str, str], list[str]] = {}
+    merged: dict[tuple[str, str, str], list[GraphDifference]] = {}
     for item in found.graph_differences:
-        merged.setdefault((item.kind, item.op_type_a, item.op_type_b), []).append(item.name)
+        merged.setdefault((item.kind, item.op_type_a, item.op_type_b), []).append(item)
     cells: list[list[Text | str]] = []
-    for (kind, op_a, op_b), names in list(merged.items())[:GRAPHS]:
-        what = f"{op_a} in A, {op_b} in B" if kind == "type" else f"{op_a or op_b} in {'A' if op_a else 'B'} only"
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        cells.append([safe(what, page, limit=70), safe(names[0], page, limit=50) + more])
+    for (kind, op_a, op_b), items in list(merged.items())[:GRAPHS]:
+        what = {"type": f"{op_a} in A, {op_b} in B", "attributes": f"{op_a} with another kernel or attributes"}.get(
+            kind, f"{op_a or op_b} in {'A' if op_a else 'B'} only"
+        )
+        if items[0].instead:
+            what += f", for it {'B' if op_a else 'A'} has {items[0].instead}"
+        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
+        cells.append([safe(what, page, limit=90), safe(items[0].name, page, limit=50) + more])
     yield columns(cells)
     if len(merged) > GRAPHS or found.graph_differences_total > len(found.graph_differences):
         yield Text(f"  {count(found.graph_differences_total, 'op')} in all")

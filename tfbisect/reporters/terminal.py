@@ -190,7 +190,9 @@ def _others(comparison: Comparison, page: Page) -> Iterator[Block]:
     alive = [culprit for culprit in rest if not culprit.contained]
     contained = len(rest) - len(alive)
     if alive:
-        yield Text("Also differing on their own", style="bold")
+        tolerated = tolerated_of(comparison) is not None
+        title = "The tolerance is passed from within at these too" if tolerated else "Also differing on their own"
+        yield Text(title, style="bold")
         cells = []
         for number, culprit in enumerate(alive[:OTHERS], 2):
             line = place(culprit.source) if culprit.source else ""
