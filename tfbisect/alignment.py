@@ -16,7 +16,8 @@ import numpy.typing as npt
 from tfbisect.model import NO_CALL, Graph, GraphKind, SiteKind, Source
 from tfbisect.nodes import NodePairs, pair_nodes
 from tfbisect.provenance import Run
-from tfbisect.recorded import is_host_value
+from tfbisect.recorded import Column, is_host_value
+from tfbisect.recorded import column as as_column
 from tfbisect.sequences import align, ranks
 from tfbisect.tables import Trace
 from tfbisect.threads import (
@@ -59,11 +60,11 @@ class Alignment:
         return len(self.rows_a)
 
     @cached_property
-    def event_to_b(self) -> list[int]:
+    def event_to_b(self) -> Column:
         return _partners(self.rows_a, self.rows_b, len(self.a.trace.events))
 
     @cached_property
-    def event_to_a(self) -> list[int]:
+    def event_to_a(self) -> Column:
         return _partners(self.rows_b, self.rows_a, len(self.b.trace.events))
 
     @property
@@ -107,11 +108,10 @@ class Alignment:
         return found
 
 
-def _partners(rows: Ints, others: Ints, count: int) -> list[int]:
+def _partners(rows: Ints, others: Ints, count: int) -> Column:
     partner = np.full(count, -1, np.int64)
     partner[rows[::-1]] = others[::-1]  # a constant met in several pairs of graphs keeps its first partner
-    found: list[int] = partner.tolist()
-    return found
+    return as_column(partner)
 
 
 def _unpaired(run: Run, partner: Sequence[int]) -> list[int]:
@@ -426,29 +426,43 @@ def _pair_events(found: Alignment) -> None:
     to_a = np.asarray(found.call_to_a, np.int64)
     home_b = np.where(call_b >= 0, to_a[call_b], -1) if len(to_a) else np.full(len(call_b), -1)
     site_b = _sites_as_in_a(found, home_b, call_b)
-    rows_a = np.flatnonzero(call_a >= 0)
-    rows_b = np.flatnonzero((home_b >= 0) & (site_b >= 0))
     paths = _renumbered(a.iteration, b.iteration, a.events["path"], b.events["path"])
-    columns_a = [call_a[rows_a], a.events["site"][rows_a].astype(np.int64), paths[0][rows_a]]
-    columns_b = [home_b[rows_b], site_b[rows_b], paths[1][rows_b]]
-    keys_a, keys_b = _packed(columns_a, columns_b)
-    if len(np.unique(keys_a)) < len(keys_a) or len(np.unique(keys_b)) < len(keys_b):
-        keys_a, keys_b = _packed((keys_a, ranks(keys_a)), (keys_b, ranks(keys_b)))
-    pairs = _common((keys_a, keys_b))
+    ran_a, ran_b = call_a >= 0, (home_b >= 0) & (site_b >= 0)
+    if _row_by_row((call_a, home_b), (a.events["site"], site_b), paths) and np.array_equal(ran_a, ran_b):
+        rows_a = rows_b = np.flatnonzero(ran_a)
+    else:
+        rows_a, rows_b = np.flatnonzero(ran_a), np.flatnonzero(ran_b)
+        columns_a = [call_a[rows_a], a.events["site"][rows_a].astype(np.int64), paths[0][rows_a]]
+        columns_b = [home_b[rows_b], site_b[rows_b], paths[1][rows_b]]
+        keys_a, keys_b = _packed(columns_a, columns_b)
+        if _repeated(keys_a) or _repeated(keys_b):
+            keys_a, keys_b = _packed((keys_a, ranks(keys_a)), (keys_b, ranks(keys_b)))
+        pairs = _common((keys_a, keys_b))
+        rows_a, rows_b = rows_a[pairs[0]], rows_b[pairs[1]]
     constants = _constant_pairs(found)
-    found.rows_a = np.concatenate((rows_a[pairs[0]], constants[0]))
-    found.rows_b = np.concatenate((rows_b[pairs[1]], constants[1]))
+    found.rows_a = np.concatenate((rows_a, constants[0]))
+    found.rows_b = np.concatenate((rows_b, constants[1]))
     found.differs = _differing(found)
+
+
+def _row_by_row(*columns: tuple[Any, Any]) -> bool:
+    """Whether events were recorded in the same order, as they are where two runs did the same in one thread."""
+    return all(len(one) == len(two) and bool(np.all((one == two) | (two < 0))) for one, two in columns)
+
+
+def _repeated(keys: Ints) -> bool:
+    ordered = np.sort(keys)
+    return bool(np.any(ordered[1:] == ordered[:-1]))
 
 
 def _differing(found: Alignment) -> npt.NDArray[np.bool_]:
     a, b = found.a.trace, found.b.trace
-    one, two = a.events[found.rows_a], b.events[found.rows_b]
-    shapes = _renumbered(a.shape, b.shape, one["shape"], two["shape"])
-    known = (one["shape"] > 0) & (two["shape"] > 0)
-    differs = one["digest"] != two["digest"]
-    differs |= known & (shapes[0] != shapes[1])
-    differs |= a.sites["dtype"][one["site"]] != b.sites["dtype"][two["site"]]
+    rows_a, rows_b = found.rows_a, found.rows_b
+    differs = a.events["digest"][rows_a] != b.events["digest"][rows_b]
+    one, two = a.events["shape"][rows_a], b.events["shape"][rows_b]
+    shapes = _renumbered(a.shape, b.shape, one, two)
+    differs |= (one > 0) & (two > 0) & (shapes[0] != shapes[1])
+    differs |= a.sites["dtype"][a.events["site"][rows_a]] != b.sites["dtype"][b.events["site"][rows_b]]
     return np.asarray(differs, np.bool_)
 
 
@@ -459,9 +473,12 @@ def _renumbered(
     numbers: dict[Any, int] = {}
     sides = []
     for meaning, ids in ((meaning_a, ids_a), (meaning_b, ids_b)):
-        unique, inverse = np.unique(ids, return_inverse=True)
-        own = [numbers.setdefault(meaning(i), len(numbers)) for i in unique.tolist()]
-        sides.append(np.asarray(own, np.int64)[inverse.reshape(-1)] if len(own) else np.zeros(0, np.int64))
+        used = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.bool_)
+        used[ids] = True
+        own = np.zeros(len(used), np.int32)
+        for number in np.flatnonzero(used).tolist():
+            own[number] = numbers.setdefault(meaning(number), len(numbers))
+        sides.append(own[ids])
     return sides[0], sides[1]
 
 
