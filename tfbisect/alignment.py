@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tfbisect.model import NO_CALL, Graph, GraphKind, SiteKind, Source
 from tfbisect.nodes import NodePairs, pair_nodes
 from tfbisect.provenance import Run
+from tfbisect.reasons import REASONS, Why
 from tfbisect.recorded import Column, is_host_value
 from tfbisect.recorded import column as as_column
 from tfbisect.sequences import align, ranks
@@ -53,6 +54,7 @@ class Alignment:
     rows_b: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     differs: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     by_name: bool = False  # ops of other types are each other's partners where they have one name
+    why: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))  # of calls of A: `Why`
     _nodes: dict[tuple[int, int], NodePairs] = field(default_factory=dict)
 
     @property
@@ -66,6 +68,16 @@ class Alignment:
     @cached_property
     def event_to_a(self) -> Column:
         return _partners(self.rows_b, self.rows_a, len(self.b.trace.events))
+
+    def reason(self, call: int, node: int = -1) -> str:
+        """Why a call of A, and a node of its graph, has the partner it has."""
+        text = REASONS[Why(int(self.why[call]))]
+        if self.by_text and self.why[call] in (Why.ORDER, Why.CONTENT, Why.CALLER):
+            text = text.replace("lines", "the text of lines")
+        other = self.call_to_b[call]
+        if other < 0 or node < 0:
+            return text
+        return f"{text}; {self.nodes(self.a.graph_of[call], self.b.graph_of[other]).reason(node)}"
 
     @property
     def unpaired_calls(self) -> tuple[list[int], list[int]]:
@@ -204,15 +216,19 @@ def _pair_calls(a: Run, b: Run, by_text: bool, by_name: bool) -> Alignment:
     keys = _Keys(by_text)
     keys_a, keys_b = keys.of(a), keys.of(b)
     to_b, to_a = np.full(len(keys_a), -1, np.int64), np.full(len(keys_b), -1, np.int64)
-    _pair_top_level(a, b, keys_a, keys_b, to_b, to_a)
+    why = np.zeros(len(keys_a), np.int8)
+    _pair_top_level(a, b, keys_a, keys_b, to_b, to_a, why)
     _pair_nested(a, b, keys_a, keys_b, to_b, to_a)
-    found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text, by_name=by_name)
+    why[(to_b >= 0) & (why == Why.NONE)] = Why.CALLER
+    found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text, by_name=by_name, why=why)
     _pair_entries(found)
     _pair_host_values(found)
     return found
 
 
-def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: Ints) -> None:
+def _pair_top_level(
+    a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: Ints, why: npt.NDArray[np.int8]
+) -> None:
     sides = []
     for run, keys in ((a, keys_a), (b, keys_b)):
         threads = run.trace.calls["thread"].astype(np.int64)
@@ -229,7 +245,7 @@ def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a
         pairs_of_threads = [pair for pair in pairs_of_threads if pair[0] not in shared and pair[1] not in shared]
         one_a, one_b = (np.sort(np.concatenate([side[thread] for thread in shared])) for side in rows)
         for i, j in interchangeable(a, b, one_a, one_b, keys_a, keys_b):
-            to_b[i], to_a[j] = j, i
+            to_b[i], to_a[j], why[i] = j, i, Why.CONTENT
     for one, two in pairs_of_threads:
         rows_a, rows_b = rows[0][one], rows[1][two]
         if one == CALLBACK_THREAD:
@@ -237,6 +253,7 @@ def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a
         else:
             pairs = align(keys_a[rows_a], keys_b[rows_b], _Likeness(a, b, rows_a, rows_b))
         to_b[rows_a[pairs[0]]], to_a[rows_b[pairs[1]]] = rows_b[pairs[1]], rows_a[pairs[0]]
+        why[rows_a[pairs[0]]] = Why.CONTENT if one == CALLBACK_THREAD else Why.ORDER
 
 
 class _Likeness:
@@ -351,6 +368,7 @@ def _pair_entries(found: Alignment) -> None:
         sides.append(named)
     for key in sides[0].keys() & sides[1].keys():
         found.call_to_b[sides[0][key]], found.call_to_a[sides[1][key]] = sides[1][key], sides[0][key]
+        found.why[sides[0][key]] = Why.NAME
 
 
 def _pair_host_values(found: Alignment) -> None:
@@ -368,6 +386,7 @@ def _pair_host_values(found: Alignment) -> None:
         there = takers.get((other, argument))
         if there is not None:
             found.call_to_b[source], found.call_to_a[there] = there, source
+            found.why[source] = Why.TAKER
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,17 @@ class NodePairs(NamedTuple):
     to_a: Sequence[int]
     same: bool  # the graphs have the same structure
     changed: frozenset[int]  # nodes of A whose partner has other attributes or inputs
+    by_inputs: frozenset[int] = frozenset()  # nodes of A whose partner has another name
+
+    def reason(self, node: int) -> str:
+        """Why a node of A has the partner it has."""
+        if self.same:
+            return "graphs of equal structure"
+        if self.to_b[node] < 0:
+            return "no partner"
+        if node in self.changed:
+            return "the op's name, though its attributes or inputs are other ones"
+        return "the op's type, attributes and inputs" + ("" if node in self.by_inputs else ", and its name")
 
 
 def pair_nodes(
@@ -77,7 +88,8 @@ def pair_nodes(
             if sides[0].constant(x.src) and sides[1].constant(y.src) and to_b[x.src] < 0 and to_a[y.src] < 0:
                 join(x.src, y.src)
                 waiting.append(x.src)
-    return NodePairs(to_b, to_a, False, frozenset(changed))
+    renamed = (one for one, two in enumerate(to_b) if two >= 0 and a.nodes[one].name != b.nodes[two].name)
+    return NodePairs(to_b, to_a, False, frozenset(changed), frozenset(renamed))
 
 
 class _Side:

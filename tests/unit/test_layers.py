@@ -12,7 +12,7 @@ import tfbisect
 PACKAGE = Path(tfbisect.__file__).parent
 
 LAYERS = [
-    {"version", "errors", "sequences"},
+    {"version", "errors", "reasons", "sequences"},
     {"model", "schema", "image"},
     {"tables", "flow"},
     {"metrics", "trace", "recorded"},
