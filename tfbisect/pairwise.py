@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
+
 from tfbisect import crosscheck
 from tfbisect.alignment import Alignment, pair
 from tfbisect.bisector import Findings, What, bisect
@@ -176,6 +178,7 @@ def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], co
     if alignment.by_text:
         moved = "lines have other numbers in the two runs (edited, or run from another place)"
         found.append(f"{moved}: they were matched by their text")
+    found += _other_program(alignment)
     if findings.file_names:
         found.append(
             f"{len(findings.file_names)} differing values are names of files and reach only ops that save, load or log"
@@ -185,6 +188,28 @@ def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], co
         found += [f"run {letter}: {count} {what} were dropped" for what, count in sorted(dropped.items())]
     if coverage.opaque and not findings.differing:
         found.append(f"{len(coverage.opaque)} things ran unseen: what they did is not known to be equal")
+    return found
+
+
+def _other_program(alignment: Alignment) -> list[str]:
+    """What speaks against two runs of one program: hardly a call that corresponds, lines of other text."""
+    paired = sum(other >= 0 for other in alignment.call_to_b)
+    smaller = min(len(alignment.call_to_a), len(alignment.call_to_b))
+    found = []
+    if paired < UNRELATED * smaller:
+        found.append(f"only {paired} of {smaller} calls correspond: are these traces of one program?")
+    lines = {}
+    stacks = alignment.a.trace.calls["stack"], alignment.b.trace.calls["stack"]
+    partners = np.asarray(alignment.call_to_b, np.int64)
+    rows = np.flatnonzero(partners >= 0)
+    for one, two in np.unique(np.stack((stacks[0][rows], stacks[1][partners[rows]])), axis=1).T.tolist():
+        mine, theirs = alignment.a.trace.source(one), alignment.b.trace.source(two)
+        if mine is not None and theirs is not None and mine.text and theirs.text and mine.text != theirs.text:
+            lines[mine.line] = (mine.text.strip(), theirs.text.strip())
+    if lines:
+        line, (mine_text, their_text) = min(lines.items())
+        also = f", and {len(lines) - 1} more lines" if len(lines) > 1 else ""
+        found.append(f"the program was edited between the runs: line {line} is {mine_text} and {their_text}{also}")
     return found
 
 
