@@ -17,7 +17,9 @@ from tfbisect.model import NO_CALL, Graph, GraphKind, SiteKind, Source
 from tfbisect.nodes import NodePairs, pair_nodes
 from tfbisect.pipelines import pair_functions
 from tfbisect.provenance import Run
-from tfbisect.recorded import is_host_value
+from tfbisect.reasons import REASONS, Why
+from tfbisect.recorded import Column, is_host_value
+from tfbisect.recorded import column as as_column
 from tfbisect.sequences import align, ranks
 from tfbisect.tables import Trace
 from tfbisect.threads import (
@@ -54,6 +56,8 @@ class Alignment:
     rows_a: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # paired events
     rows_b: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     differs: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    by_name: bool = False  # ops of other types are each other's partners where they have one name
+    why: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))  # of calls of A: `Why`
     _nodes: dict[tuple[int, int], NodePairs] = field(default_factory=dict)
 
     @property
@@ -61,12 +65,22 @@ class Alignment:
         return len(self.rows_a)
 
     @cached_property
-    def event_to_b(self) -> list[int]:
+    def event_to_b(self) -> Column:
         return _partners(self.rows_a, self.rows_b, len(self.a.trace.events))
 
     @cached_property
-    def event_to_a(self) -> list[int]:
+    def event_to_a(self) -> Column:
         return _partners(self.rows_b, self.rows_a, len(self.b.trace.events))
+
+    def reason(self, call: int, node: int = -1) -> str:
+        """Why a call of A, and a node of its graph, has the partner it has."""
+        text = REASONS[Why(int(self.why[call]))]
+        if self.by_text and self.why[call] in (Why.ORDER, Why.CONTENT, Why.CALLER):
+            text = text.replace("lines", "the text of lines")
+        other = self.call_to_b[call]
+        if other < 0 or node < 0:
+            return text
+        return f"{text}; {self.nodes(self.a.graph_of[call], self.b.graph_of[other]).reason(node)}"
 
     @property
     def unpaired_calls(self) -> tuple[list[int], list[int]]:
@@ -94,7 +108,8 @@ class Alignment:
                 numbers = range(len(one.nodes))
                 found = NodePairs(numbers, numbers, True, frozenset())
             else:
-                found = pair_nodes(self.a, one, self.b, two, _pair_arguments(self, one, two))
+                arguments = _pair_arguments(self, one, two)
+                found = pair_nodes(self.a, one, self.b, two, arguments, any_type=self.by_name)
             self._nodes[key] = found
         return found
 
@@ -108,11 +123,10 @@ class Alignment:
         return found
 
 
-def _partners(rows: Ints, others: Ints, count: int) -> list[int]:
+def _partners(rows: Ints, others: Ints, count: int) -> Column:
     partner = np.full(count, -1, np.int64)
     partner[rows[::-1]] = others[::-1]  # a constant met in several pairs of graphs keeps its first partner
-    found: list[int] = partner.tolist()
-    return found
+    return as_column(partner)
 
 
 def _unpaired(run: Run, partner: Sequence[int]) -> list[int]:
@@ -140,12 +154,16 @@ def host_values(trace: Trace) -> npt.NDArray[np.bool_]:
     return np.isin(graphs, hosts)
 
 
-def pair(a: Trace, b: Trace) -> Alignment:
-    """Pair the calls and events of two traces."""
+def pair(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
+    """Pair the calls and events of two traces.
+
+    by_name: also ops of one name and other types, as TensorFlow makes them where it optimizes a graph otherwise. What
+    they compute is the same up to rounding, not to the bit.
+    """
     run_a, run_b = Run(a), Run(b)
-    found = _pair_calls(run_a, run_b, by_text=False)
+    found = _pair_calls(run_a, run_b, by_text=False, by_name=by_name)
     if _paired_share(found) < 0.3:
-        other = _pair_calls(run_a, run_b, by_text=True)
+        other = _pair_calls(run_a, run_b, by_text=True, by_name=by_name)
         if _paired_share(other) > _paired_share(found):
             found = other
     _pair_events(found)
@@ -207,20 +225,25 @@ class _Keys:
         return self._numbers.setdefault(key, len(self._numbers))
 
 
-def _pair_calls(a: Run, b: Run, by_text: bool) -> Alignment:
+def _pair_calls(a: Run, b: Run, by_text: bool, by_name: bool) -> Alignment:
     keys = _Keys(by_text)
     keys_a, keys_b = keys.of(a), keys.of(b)
     to_b, to_a = np.full(len(keys_a), -1, np.int64), np.full(len(keys_b), -1, np.int64)
-    _pair_top_level(a, b, keys_a, keys_b, to_b, to_a)
+    why = np.zeros(len(keys_a), np.int8)
+    _pair_top_level(a, b, keys_a, keys_b, to_b, to_a, why)
     _pair_nested(a, b, keys_a, keys_b, to_b, to_a)
+    why[(to_b >= 0) & (why == Why.NONE)] = Why.CALLER
     pair_functions(a, b, to_b, to_a)
-    found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text)
+    why[(to_b >= 0) & (why == Why.NONE)] = Why.CONTENT
+    found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text, by_name=by_name, why=why)
     _pair_entries(found)
     _pair_host_values(found)
     return found
 
 
-def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: Ints) -> None:
+def _pair_top_level(
+    a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: Ints, why: npt.NDArray[np.int8]
+) -> None:
     sides = []
     for run, keys in ((a, keys_a), (b, keys_b)):
         threads = run.trace.calls["thread"].astype(np.int64)
@@ -237,7 +260,7 @@ def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a
         pairs_of_threads = [pair for pair in pairs_of_threads if pair[0] not in shared and pair[1] not in shared]
         one_a, one_b = (np.sort(np.concatenate([side[thread] for thread in shared])) for side in rows)
         for i, j in interchangeable(a, b, one_a, one_b, keys_a, keys_b):
-            to_b[i], to_a[j] = j, i
+            to_b[i], to_a[j], why[i] = j, i, Why.CONTENT
     for one, two in pairs_of_threads:
         rows_a, rows_b = rows[0][one], rows[1][two]
         if one == CALLBACK_THREAD:
@@ -245,6 +268,7 @@ def _pair_top_level(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a
         else:
             pairs = align(keys_a[rows_a], keys_b[rows_b], _Likeness(a, b, rows_a, rows_b))
         to_b[rows_a[pairs[0]]], to_a[rows_b[pairs[1]]] = rows_b[pairs[1]], rows_a[pairs[0]]
+        why[rows_a[pairs[0]]] = Why.CONTENT if one == CALLBACK_THREAD else Why.ORDER
 
 
 class _Likeness:
@@ -376,6 +400,7 @@ def _pair_entries(found: Alignment) -> None:
         sides.append(named)
     for key in sides[0].keys() & sides[1].keys():
         found.call_to_b[sides[0][key]], found.call_to_a[sides[1][key]] = sides[1][key], sides[0][key]
+        found.why[sides[0][key]] = Why.NAME
 
 
 def _pair_host_values(found: Alignment) -> None:
@@ -393,6 +418,7 @@ def _pair_host_values(found: Alignment) -> None:
         there = takers.get((other, argument))
         if there is not None:
             found.call_to_b[source], found.call_to_a[there] = there, source
+            found.why[source] = Why.TAKER
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -451,29 +477,43 @@ def _pair_events(found: Alignment) -> None:
     to_a = np.asarray(found.call_to_a, np.int64)
     home_b = np.where(call_b >= 0, to_a[call_b], -1) if len(to_a) else np.full(len(call_b), -1)
     site_b = _sites_as_in_a(found, home_b, call_b)
-    rows_a = np.flatnonzero(call_a >= 0)
-    rows_b = np.flatnonzero((home_b >= 0) & (site_b >= 0))
     paths = _renumbered(a.iteration, b.iteration, a.events["path"], b.events["path"])
-    columns_a = [call_a[rows_a], a.events["site"][rows_a].astype(np.int64), paths[0][rows_a]]
-    columns_b = [home_b[rows_b], site_b[rows_b], paths[1][rows_b]]
-    keys_a, keys_b = _packed(columns_a, columns_b)
-    if len(np.unique(keys_a)) < len(keys_a) or len(np.unique(keys_b)) < len(keys_b):
-        keys_a, keys_b = _packed((keys_a, ranks(keys_a)), (keys_b, ranks(keys_b)))
-    pairs = _common((keys_a, keys_b))
+    ran_a, ran_b = call_a >= 0, (home_b >= 0) & (site_b >= 0)
+    if _row_by_row((call_a, home_b), (a.events["site"], site_b), paths) and np.array_equal(ran_a, ran_b):
+        rows_a = rows_b = np.flatnonzero(ran_a)
+    else:
+        rows_a, rows_b = np.flatnonzero(ran_a), np.flatnonzero(ran_b)
+        columns_a = [call_a[rows_a], a.events["site"][rows_a].astype(np.int64), paths[0][rows_a]]
+        columns_b = [home_b[rows_b], site_b[rows_b], paths[1][rows_b]]
+        keys_a, keys_b = _packed(columns_a, columns_b)
+        if _repeated(keys_a) or _repeated(keys_b):
+            keys_a, keys_b = _packed((keys_a, ranks(keys_a)), (keys_b, ranks(keys_b)))
+        pairs = _common((keys_a, keys_b))
+        rows_a, rows_b = rows_a[pairs[0]], rows_b[pairs[1]]
     constants = _constant_pairs(found)
-    found.rows_a = np.concatenate((rows_a[pairs[0]], constants[0]))
-    found.rows_b = np.concatenate((rows_b[pairs[1]], constants[1]))
+    found.rows_a = np.concatenate((rows_a, constants[0]))
+    found.rows_b = np.concatenate((rows_b, constants[1]))
     found.differs = _differing(found)
+
+
+def _row_by_row(*columns: tuple[Any, Any]) -> bool:
+    """Whether events were recorded in the same order, as they are where two runs did the same in one thread."""
+    return all(len(one) == len(two) and bool(np.all((one == two) | (two < 0))) for one, two in columns)
+
+
+def _repeated(keys: Ints) -> bool:
+    ordered = np.sort(keys)
+    return bool(np.any(ordered[1:] == ordered[:-1]))
 
 
 def _differing(found: Alignment) -> npt.NDArray[np.bool_]:
     a, b = found.a.trace, found.b.trace
-    one, two = a.events[found.rows_a], b.events[found.rows_b]
-    shapes = _renumbered(a.shape, b.shape, one["shape"], two["shape"])
-    known = (one["shape"] > 0) & (two["shape"] > 0)
-    differs = one["digest"] != two["digest"]
-    differs |= known & (shapes[0] != shapes[1])
-    differs |= a.sites["dtype"][one["site"]] != b.sites["dtype"][two["site"]]
+    rows_a, rows_b = found.rows_a, found.rows_b
+    differs = a.events["digest"][rows_a] != b.events["digest"][rows_b]
+    one, two = a.events["shape"][rows_a], b.events["shape"][rows_b]
+    shapes = _renumbered(a.shape, b.shape, one, two)
+    differs |= (one > 0) & (two > 0) & (shapes[0] != shapes[1])
+    differs |= a.sites["dtype"][a.events["site"][rows_a]] != b.sites["dtype"][b.events["site"][rows_b]]
     return np.asarray(differs, np.bool_)
 
 
@@ -484,9 +524,12 @@ def _renumbered(
     numbers: dict[Any, int] = {}
     sides = []
     for meaning, ids in ((meaning_a, ids_a), (meaning_b, ids_b)):
-        unique, inverse = np.unique(ids, return_inverse=True)
-        own = [numbers.setdefault(meaning(i), len(numbers)) for i in unique.tolist()]
-        sides.append(np.asarray(own, np.int64)[inverse.reshape(-1)] if len(own) else np.zeros(0, np.int64))
+        used = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.bool_)
+        used[ids] = True
+        own = np.zeros(len(used), np.int32)
+        for number in np.flatnonzero(used).tolist():
+            own[number] = numbers.setdefault(meaning(number), len(numbers))
+        sides.append(own[ids])
     return sides[0], sides[1]
 
 

@@ -1,235 +1,42 @@
-"""The use case: open two traces, align them, bisect, and tell what differed first, where and why.
+"""The use case: open traces and compare them, two or more, bit for bit or within a tolerance.
 
-The only module that puts the parts together; each part decides for itself.
+Picks who does it: `pairwise`, `manyruns` or `tolerance`.
 """
 
 import os
-import re
-from collections import Counter
-from typing import Any
 
 from tfbisect import trace
-from tfbisect.alignment import Alignment, pair
-from tfbisect.bisector import Findings, What, bisect
-from tfbisect.categories import flattened
-from tfbisect.culprits import Portraits, shown
-from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
-from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
-from tfbisect.provenance import Run
+from tfbisect.errors import Usage
+from tfbisect.manyruns import compare_many
+from tfbisect.model import Comparison
+from tfbisect.pairwise import compare_pair
 from tfbisect.tables import Trace
+from tfbisect.tolerance import Tolerance, compare_within
 
 Path = str | os.PathLike[str]
 
-UNRELATED = 0.1  # share of calls below which traces of other programs have nothing to do with each other
-SHOWN = 200  # culprits that are told of in full
-EXAMPLES = 3
-# What is never the same in two runs, or is tfbisect's own business.
-_OWN = re.compile(r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.TFBISECT_)")
 
+def compare(*paths: Path, rtol: float = 0.0, atol: float = 0.0, ulp: int = 0) -> Comparison:
+    """Compare the traces of two or more runs of one program.
 
-def compare(*paths: Path) -> Comparison:
-    """Compare the traces of two runs of one program.
+    With a tolerance (two traces, recorded with values) numbers count as equal when |a - b| <= atol + rtol * max(|a|,
+    |b|), or when they are at most `ulp` floating point numbers apart. Without one bits count.
 
-    Raises Usage for other numbers of traces, what `trace.load` raises, EmptyTrace, SchemeMismatch and Unrelated.
+    Raises Usage for other numbers of traces or such tolerances, what `trace.load` raises, EmptyTrace, SchemeMismatch
+    and Unrelated.
     """
-    if len(paths) != 2:
+    tolerance = Tolerance(rtol, atol, ulp)
+    if len(paths) < 2:
         found = f"{len(paths)} trace{'s' if len(paths) != 1 else ''}"
-        raise Usage("compare", found=found, expected="two", hint="python -m tfbisect compare a.h5 b.h5")
-    a, b = (trace.load(path) for path in paths)
-    return compare_traces(a, b)
+        raise Usage("compare", found=found, expected="two or more", hint="python -m tfbisect compare a.h5 b.h5")
+    if tolerance and len(paths) > 2:
+        hint = "python -m tfbisect compare --rtol 1e-5 a.h5 b.h5"
+        raise Usage("compare with a tolerance", found=f"{len(paths)} traces", expected="two", hint=hint)
+    if len(paths) > 2:
+        return compare_many(paths)
+    return compare_traces(*map(trace.load, paths), tolerance=tolerance)
 
 
-def compare_traces(a: Trace, b: Trace) -> Comparison:
+def compare_traces(a: Trace, b: Trace, *, tolerance: Tolerance | None = None) -> Comparison:
     """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated."""
-    for each in (a, b):
-        if not len(each.calls) or not len(each.events):
-            raise EmptyTrace(
-                f"trace {each.path}", found="no recorded op", hint=f"python -m tfbisect info {os.fspath(each.path)}"
-            )
-    _check_schemes(a, b)
-    alignment = pair(a, b)
-    _check_related(alignment)
-    findings = bisect(alignment)
-    info_a, info_b = flattened(a.info), flattened(b.info)
-    environment = _environment(info_a, info_b)
-    portraits = Portraits(findings, {item.key: (item.values[0], item.values[1]) for item in environment}, info_a)
-    suspects = findings.suspects
-    culprits = tuple(portraits.culprit(suspect, rank) for rank, suspect in enumerate(suspects[:SHOWN]))
-    calls = tuple(map(len, alignment.unpaired_calls))
-    coverage = Coverage(alignment.compared, alignment.unpaired_events(), len(findings.undecided), _opaque(a, b))
-    return Comparison(
-        verdict=_verdict(a, b, findings, calls, coverage),
-        runs=(_run(a), _run(b)),
-        warnings=tuple(_warnings(a, b, findings, calls, coverage)),
-        environment=environment,
-        coverage=coverage,
-        culprits=culprits,
-        receivers_by_step=_receivers(findings, portraits),
-    )
-
-
-def _check_schemes(a: Trace, b: Trace) -> None:
-    one, two = a.info.get("digest"), b.info.get("digest")
-    if one != two:
-        raise SchemeMismatch("digests", found=f"{one} in {a.path}, {two} in {b.path}", expected="one scheme")
-
-
-def _check_related(alignment: Alignment) -> None:
-    a, b = alignment.a.trace, alignment.b.trace
-    names = [_program(each) for each in (a, b)]
-    paired = sum(other >= 0 for other in alignment.call_to_b)
-    smaller = min(len(a.calls), len(b.calls))
-    if names[0] != names[1] and paired < UNRELATED * smaller:
-        found = f"{names[0]} and {names[1]}, and {paired} of {smaller} calls that correspond"
-        raise Unrelated(f"traces {a.path} and {b.path}", found=found, expected="two runs of one program")
-
-
-def _program(each: Trace) -> str:
-    argv = each.info.get("argv")
-    return os.path.basename(str(argv[0])) if isinstance(argv, list) and argv else ""
-
-
-def _run(each: Trace) -> Json:
-    info = each.info
-    run: Json = {"path": str(each.path), "complete": each.complete, "exit": each.end.get("exit") if each.end else None}
-    run |= {"calls": len(each.calls), "events": len(each.events)}
-    for key in ("program", "argv", "cwd", "time", "versions", "tfbisect"):
-        if key in info:
-            run[key] = info[key]
-    return run
-
-
-def _environment(a: dict[str, Any], b: dict[str, Any]) -> tuple[EnvironmentDifference, ...]:
-    return tuple(
-        EnvironmentDifference(key, (a.get(key), b.get(key)))
-        for key in sorted(a.keys() | b.keys())
-        if a.get(key) != b.get(key) and not _OWN.match(key)
-    )
-
-
-def _opaque(a: Trace, b: Trace) -> tuple[Opaque, ...]:
-    """What ran unseen in either run, with the larger of the counts."""
-    found: dict[tuple[str, str, str], Opaque] = {}
-    for item in (*a.opaque, *b.opaque):
-        key = item.name, item.op_type, item.reason
-        if key not in found or found[key].count < item.count:
-            found[key] = item
-    return tuple(found.values())
-
-
-def _verdict(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], coverage: Coverage) -> str:
-    if findings.suspects:
-        return "diverged"
-    if findings.differing or not coverage.compared:
-        return "inconclusive"
-    if any(calls) or not (a.complete and b.complete):
-        return "inconclusive"  # what one run only did, or what was lost, cannot be called equal
-    return "identical"
-
-
-def _receivers(findings: Findings, portraits: Portraits) -> tuple[tuple[int | None, int], ...]:
-    run, steps = findings.equality.a, portraits.steps[0]
-    calls = Counter(
-        run.event_call[pair[0]]
-        for pair, judged in zip(findings.equality.pairs, findings.judgements, strict=True)
-        if judged.what == What.RECEIVER
-    )
-    counts: Counter[int | None] = Counter()
-    for call, count in calls.items():
-        counts[steps.step(call) if call >= 0 else None] += count
-    return tuple(sorted(counts.items(), key=lambda item: (item[0] is None, item[0] or 0)))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Warnings
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], coverage: Coverage) -> list[str]:
-    found = [f"run {letter}: {problem}" for letter, each in (("A", a), ("B", b)) for problem in each.problems]
-    found += _hidden(findings)
-    found += _undecided(findings)
-    if len(findings.suspects) > SHOWN:
-        found.append(f"{len(findings.suspects) - SHOWN} more culprits are not listed")
-    alignment = findings.equality.alignment
-    if any(calls):
-        found.append(
-            f"{calls[0]} calls in run A and {calls[1]} in run B have no partner in the other run: "
-            f"{_examples(alignment)}"
-        )
-    elif coverage.unmatched:
-        found.append(f"{coverage.unmatched} values have no partner in the other run: other branches, loops or ops ran")
-    if alignment.by_text:
-        moved = "lines have other numbers in the two runs (edited, or run from another place)"
-        found.append(f"{moved}: they were matched by their text")
-    if findings.file_names:
-        found.append(
-            f"{len(findings.file_names)} differing values are names of files and reach only ops that save, load or log"
-        )
-    for letter, each in (("A", a), ("B", b)):
-        dropped = {what: count for what, count in each.dropped.items() if not what.startswith("values")}
-        found += [f"run {letter}: {count} {what} were dropped" for what, count in sorted(dropped.items())]
-    if coverage.opaque and not findings.differing:
-        found.append(f"{len(coverage.opaque)} things ran unseen: what they did is not known to be equal")
-    return found
-
-
-def _examples(alignment: Alignment) -> str:
-    """A few of the calls without partner, as text."""
-    texts: Counter[str] = Counter()
-    for run, calls in zip((alignment.a, alignment.b), alignment.unpaired_calls, strict=True):
-        for call in calls[:100]:
-            texts[_call_text(run, call)] += 1
-    shown = [text for text, _ in texts.most_common(EXAMPLES)]
-    return ", ".join(shown) + (", ..." if len(texts) > EXAMPLES else "")
-
-
-def _call_text(run: Run, call: int) -> str:
-    source = run.trace.source(int(run.trace.calls["stack"][call]))
-    return run.flow(call).graph.name + (f" at line {source.line}" if source is not None else "")
-
-
-def _undecided(findings: Findings) -> list[str]:
-    """Differences that no op can be blamed for, the first of them by name, and where they likely come from."""
-    run = findings.equality.a
-    found = []
-    for number in findings.undecided[:EXAMPLES]:
-        row = findings.equality.pairs[number][0]
-        reason = findings.judgements[number].reason
-        found.append(f"undecided: {_op_text(run, row)}: {reason}{_likely(findings)}")
-    if len(findings.undecided) > EXAMPLES:
-        found.append(f"undecided: {len(findings.undecided) - EXAMPLES} more differences")
-    return found
-
-
-def _likely(findings: Findings) -> str:
-    if not findings.suspects:
-        return ""
-    first = findings.suspects[0]
-    run = (findings.equality.a, findings.equality.b)[first.side]
-    return f"; likely origin: {_op_text(run, first.row)}"
-
-
-def _op_text(run: Run, row: int) -> str:
-    name, op_type, source = shown(run, row)
-    return op_type + (f" {name}" if name != op_type else "") + (f" at line {source.line}" if source is not None else "")
-
-
-def _hidden(findings: Findings) -> list[str]:
-    """Culprits right behind something unseen: the blame may belong one hop higher."""
-    found = []
-    for suspect in findings.suspects[:EXAMPLES]:
-        run = (findings.equality.a, findings.equality.b)[suspect.side]
-        flow, index, _slot, _kind = run.node_of(suspect.row)
-        node = flow.nodes[index]
-        if run.hidden(node):
-            found.append(f"{node.op} {node.name} hides what ran inside it: the op to blame is one of those")
-            continue
-        above = [flow.nodes[edge.src] for edge in node.inputs]
-        unseen = next((each for each in above if run.hidden(each)), None)
-        if unseen is not None:
-            found.append(
-                f"{unseen.op} {unseen.name} stands just above {node.op} {node.name} and was not seen: "
-                "the blame may belong one hop higher"
-            )
-    return found
+    return compare_within(a, b, tolerance) if tolerance else compare_pair(a, b).comparison

@@ -85,6 +85,8 @@ class Portraits:
             extra |= {"only_in": "ab"[suspect.change.side]} if suspect.change.what == "extra" else {}
         elif suspect.number < 0:
             extra["only_in"] = "b" if side else "a"
+        if side == 0 and call >= 0:
+            extra["paired_by"] = self._alignment.reason(call, index)
         dtype = dtype_name(run.dtype(suspect.row))
         return Culprit(
             op_type=op_type,

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from tfbisect.alignment import Alignment
 from tfbisect.flow import CALLS, EXITS, MERGES, Flow
 from tfbisect.model import SiteKind, Source
-from tfbisect.provenance import Handle, Kind, Ref, Run, Terminal, Write
+from tfbisect.provenance import Handle, Kind, Ref, Terminal, Write
+from tfbisect.upstream import above, leaves
 
 MANY = 8  # origins beyond which a difference gets a node of its own in the graph of differences
-LIMIT = 20_000  # events that a mixture is compared by
 KEPT = 64  # differences that an explanation names
 
 
@@ -228,7 +228,7 @@ class Equality:
 
     def _flat(self, one: Terminal, two: Terminal) -> Outcome:
         """Compares values that are put together in other ways: by the events they are made of, in order."""
-        leaves_a, leaves_b = self._leaves(self.a, one), self._leaves(self.b, two)
+        leaves_a, leaves_b = leaves(self.a, one), leaves(self.b, two)
         if leaves_a is None or leaves_b is None:
             return UNKNOWN
         if len(leaves_a) == len(leaves_b):
@@ -236,24 +236,6 @@ class Equality:
             if all(bits):
                 return EQUAL
         return self._mixed(self._mismatch(leaves_a, leaves_b, False))
-
-    def _leaves(self, run: Run, start: Terminal) -> list[int] | None:
-        """The events that a value is made of; None if some are not known, or too many."""
-        rows, seen, stack = [], {start}, [start]
-        while stack:
-            terminal = stack.pop()
-            if terminal.kind == Kind.EVENT:
-                rows.append(terminal.row)
-            elif terminal.kind == Kind.UNKNOWN or len(seen) > LIMIT:
-                return None
-            elif terminal.kind == Kind.FORWARD:
-                parts = run.parts(terminal.ref)
-                for ref in reversed(parts.values + parts.choosers):
-                    end = run.terminal(ref)
-                    if end not in seen:
-                        seen.add(end)
-                        stack.append(end)
-        return rows
 
     # -- values that do not correspond -------------------------------------------------------------------------------
 
@@ -276,7 +258,7 @@ class Equality:
 
     def instead_of_host_value(self, side: int, ref: Ref) -> Outcome:
         """Why one run took an op's value where the other took one of Python's, if the bits differ."""
-        rows = self._leaves(self.runs[side], self.runs[side].terminal(ref))
+        rows = leaves(self.runs[side], self.runs[side].terminal(ref))
         if rows is None:
             return UNKNOWN
         return self._mismatch([], rows, False) if side else self._mismatch(rows, [], False)
@@ -306,7 +288,7 @@ class Equality:
                 if found is not None:
                     known[side, here] = found
                     continue
-                plans[here] = self._above(self.runs[side], here)
+                plans[here] = above(self.runs[side], here)
                 deeper = [other for other in plans[here][0] if (side, other) not in known and other not in plans]
                 if deeper:
                     stack += deeper
@@ -357,33 +339,6 @@ class Equality:
 
     def _line(self, source: Source) -> Any:
         return source.text if self.alignment.by_text else (source.line, source.text)
-
-    def _above(self, run: Run, row: int) -> tuple[list[int], bool]:
-        """The events that went into an event; whether that is all."""
-        flow, node, _slot, kind = run.node_of(row)
-        call, path = run.event_call[row], run.event_path[row]
-        rows: list[int] = []
-        complete = True
-        refs: list[Ref | None] = []
-        if kind == SiteKind.ARG:
-            refs = [run.argument(call, flow.nodes[node].index)]
-        elif kind != SiteKind.CONST:
-            refs = [run.input_ref(call, flow, node, edge, path) for edge in flow.data_inputs(node)]
-        for ref in refs:
-            terminal = run.terminal(ref) if ref is not None else None
-            if terminal is None:
-                complete = False
-            elif terminal.kind == Kind.HANDLE:
-                if run.reads_state(flow.nodes[node]):
-                    write = run.state(Ref(call, node, 0, path), run.handle(terminal))
-                    if write is not None:
-                        complete &= write.row >= 0
-                        rows += [write.row] if write.row >= 0 else []
-            else:
-                leaves = self._leaves(run, terminal)
-                complete &= leaves is not None
-                rows += leaves or []
-        return rows, complete
 
     def _one_run_only(self, side: int, row: int) -> Outcome | None:
         """Why an op that both runs have ran in one of them only; None if just one has it."""

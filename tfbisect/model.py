@@ -458,9 +458,11 @@ class Comparison:
     culprits: tuple[Culprit, ...] = ()
     receivers_by_step: tuple[tuple[int | None, int], ...] = ()  # (step, count); None: outside all steps
     format: int = COMPARISON_FORMAT
+    extra: Json = field(default_factory=dict)  # further keys for the JSON: `many_runs`, `tolerance`
 
     def to_json(self) -> Json:
         return {
+            **self.extra,
             "format": self.format,
             "verdict": self.verdict,
             "runs": [dict(run) for run in self.runs],
@@ -487,11 +489,15 @@ class Comparison:
                 culprits=_each(Culprit.from_json, data["culprits"]),
                 receivers_by_step=_each(_step_count, data.get("receivers_by_step", ())),
                 format=version,
+                extra={key: value for key, value in data.items() if key not in _COMPARISON_KEYS},
             )
         except KeyError as error:
             raise Damaged("result", found="no key " + str(error), expected="the JSON of a comparison") from error
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise Damaged("result", found=error, expected="the JSON of a comparison") from error
+
+
+_COMPARISON_KEYS = frozenset(Comparison.__dataclass_fields__) - {"extra"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,10 +19,31 @@ class NodePairs(NamedTuple):
     to_a: Sequence[int]
     same: bool  # the graphs have the same structure
     changed: frozenset[int]  # nodes of A whose partner has other attributes or inputs
+    by_inputs: frozenset[int] = frozenset()  # nodes of A whose partner has another name
+
+    def reason(self, node: int) -> str:
+        """Why a node of A has the partner it has."""
+        if self.same:
+            return "graphs of equal structure"
+        if self.to_b[node] < 0:
+            return "no partner"
+        if node in self.changed:
+            return "the op's name, though its attributes or inputs are other ones"
+        return "the op's type, attributes and inputs" + ("" if node in self.by_inputs else ", and its name")
 
 
-def pair_nodes(run_a: Recorded, a: Graph, run_b: Recorded, b: Graph, arguments: Iterable[tuple[int, int]]) -> NodePairs:
+def pair_nodes(
+    run_a: Recorded,
+    a: Graph,
+    run_b: Recorded,
+    b: Graph,
+    arguments: Iterable[tuple[int, int]],
+    *,
+    any_type: bool = False,
+) -> NodePairs:
     """Pairs ops by name and paired inputs, else by type, attributes and paired inputs in their order, else by name.
+
+    `any_type`: by name even where the types differ, as they do where ops were fused or given to another library.
 
     Constants count by their bits, and are paired through the ops that take them: their names say little once ops were
     put in. `arguments`: which _Arg is which.
@@ -51,7 +72,7 @@ def pair_nodes(run_a: Recorded, a: Graph, run_b: Recorded, b: Graph, arguments: 
                     changed.add(one)
             continue
         named = names_b.get(node.name, -1)
-        if named >= 0 and (to_a[named] >= 0 or b.nodes[named].op != node.op):
+        if named >= 0 and (to_a[named] >= 0 or not (any_type or b.nodes[named].op == node.op)):
             named = -1
         candidates = [two for two in exact.get(sides[0].token(one, to_b), ()) if to_a[two] < 0]
         if candidates:
@@ -67,7 +88,8 @@ def pair_nodes(run_a: Recorded, a: Graph, run_b: Recorded, b: Graph, arguments: 
             if sides[0].constant(x.src) and sides[1].constant(y.src) and to_b[x.src] < 0 and to_a[y.src] < 0:
                 join(x.src, y.src)
                 waiting.append(x.src)
-    return NodePairs(to_b, to_a, False, frozenset(changed))
+    renamed = (one for one, two in enumerate(to_b) if two >= 0 and a.nodes[one].name != b.nodes[two].name)
+    return NodePairs(to_b, to_a, False, frozenset(changed), frozenset(renamed))
 
 
 class _Side:

@@ -18,7 +18,9 @@ from pathlib import Path
 from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit, Difference
 
-Compare = Callable[[Path, Path], Comparison]
+Compare = Callable[..., Comparison]
+"""Takes the paths of two traces or more."""
+
 Say = Callable[[str], None]
 
 PAIRS_FOR_VALUES = 3
@@ -44,10 +46,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The comparison that decided, the two traces it compared, and how many runs it took."""
+    """The comparison that decided, the traces it compared, and how many runs it took."""
 
     comparison: Comparison
-    traces: tuple[Path, Path]
+    traces: tuple[Path, ...]
     runs: int
     statuses: tuple[int, ...]
 
@@ -109,13 +111,20 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def find_divergence(
-    program: Program, folder: Path, times: int, compare: Compare, say: Say, *, force: bool = False
+    program: Program,
+    folder: Path,
+    times: int,
+    compare: Compare,
+    say: Say,
+    *,
+    force: bool = False,
+    every: bool = False,
 ) -> Outcome:
-    """Record run after run until one differs from the first, `times` runs at most.
+    """Record run after run until one differs from the first, `times` runs at most; with `every` all of them.
 
     Comparing with the first run is enough: runs equal to it are equal to each other. The outcome is that of the first
-    pair that diverged, else of the first that was inconclusive, else of the last. Raises Usage, ProgramNotFound,
-    OutputExists (without `force`), and what `compare` raises.
+    pair that diverged, else of the first that was inconclusive, else, and always with `every`, of all runs together.
+    Raises Usage, ProgramNotFound, OutputExists (without `force`), and what `compare` raises.
     """
     if times < 2:
         raise Usage("--times", found=times, expected="2 or more: one run has nothing to be compared with")
@@ -129,15 +138,17 @@ def find_divergence(
     undecided: Outcome | None = None
     statuses: list[int] = []
     for number, trace in enumerate(traces, 1):
-        say(f"run {number}" + (f" of {times}" if times == 2 else f" of at most {times}"))
+        say(f"run {number}" + (f" of {times}" if times == 2 or every else f" of at most {times}"))
         statuses.append(record_once(program, trace, say))
-        if number == 1:
+        if number == 1 or every:
             continue
         outcome = Outcome(compare(traces[0], trace), (traces[0], trace), number, tuple(statuses))
         if outcome.comparison.verdict == "diverged":
             return outcome
         if outcome.comparison.verdict == "inconclusive" and undecided is None:
             undecided = outcome
+    if undecided is None and (every or times > 2):
+        return Outcome(compare(*traces), tuple(traces), times, tuple(statuses))
     return undecided or outcome
 
 

@@ -4,7 +4,10 @@ Follows nothing further than one step: that is `provenance`. Calls are named by 
 theirs in `trace.events`.
 """
 
+import bisect
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +17,17 @@ from tfbisect.model import NO_CALL, Graph, GraphKind, Node, NodeFlag, SiteKind, 
 from tfbisect.tables import Trace
 
 Array = npt.NDArray[np.generic]
+Column = Sequence[int]
+"""One number for each row. A view of an array: a list of so many numbers takes five times the memory."""
 
 
 class Recorded:
-    """A trace and quick ways to ask it. Columns are lists: NumPy scalars are slow to touch one by one."""
+    """A trace and quick ways to ask it. Columns give plain numbers: NumPy's are slow to touch one by one."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.graph_of: list[int] = trace.calls["graph"].tolist()
-        self.parent_row: list[int] = _rows_of(trace.calls["id"], trace.calls["parent"])
+        self.parent_row: list[int] = rows_of(trace.calls["id"], trace.calls["parent"]).tolist()
         self._flows: list[Flow | None] = [None] * len(trace.graphs)
         self._last: dict[int, dict[tuple[tuple[str, ...], int], int]] = {}
         digest = trace.info.get("digest")
@@ -38,46 +43,47 @@ class Recorded:
         return rows
 
     @cached_property
-    def event_site(self) -> list[int]:
-        sites: list[int] = self.trace.events["site"].tolist()
-        return sites
+    def event_site(self) -> Column:
+        return column(self.trace.events["site"])
 
     @cached_property
-    def event_path(self) -> list[int]:
-        paths: list[int] = self.trace.events["path"].tolist()
-        return paths
+    def event_path(self) -> Column:
+        return column(self.trace.events["path"])
 
     @cached_property
-    def event_digest(self) -> list[int]:
-        digests: list[int] = self.trace.events["digest"].tolist()
-        return digests
+    def event_digest(self) -> Column:
+        return column(self.trace.events["digest"])
 
     @cached_property
-    def event_shape(self) -> list[int]:
-        shapes: list[int] = self.trace.events["shape"].tolist()
-        return shapes
+    def event_shape(self) -> Column:
+        return column(self.trace.events["shape"])
 
     @cached_property
-    def event_call(self) -> list[int]:
+    def event_call(self) -> Column:
         """The row of each event's call; -1 for constants."""
-        return _rows_of(self.trace.calls["id"], self.trace.events["call"])
+        return column(rows_of(self.trace.calls["id"], self.trace.events["call"]))
 
     @cached_property
-    def _event_rows(self) -> dict[int, int]:
-        """{call row * sites + site: event row} outside loops"""
+    def _places(self) -> tuple[Column, Column | None]:
+        """Numbers of (call, site) of all events outside loops, ascending, and the events' rows (None: 0, 1, 2, ...)."""
         events = self.trace.events
-        calls = np.asarray(self.event_call, np.int64)
-        keys = calls * len(self.trace.sites) + events["site"]
-        plain = np.flatnonzero((events["path"] == 0) & (calls >= 0))
-        return dict(zip(keys[plain].tolist(), plain.tolist(), strict=True))
+        keys = np.asarray(self.event_call, np.int64) * len(self.trace.sites)
+        keys += events["site"]
+        rows = np.flatnonzero((events["path"] == 0) & (events["call"] != np.uint64(NO_CALL)))
+        first = len(rows) == 0 or rows[-1] == len(rows) - 1
+        keys = keys[: len(rows)] if first else keys[rows]
+        if np.all(keys[1:] >= keys[:-1]):
+            return column(keys), None if first else column(rows)
+        order = np.argsort(keys, kind="stable")
+        return column(keys[order]), column(rows[order])
 
     @cached_property
     def _loop_rows(self) -> dict[tuple[int, int], int]:
         events = self.trace.events
         calls = np.asarray(self.event_call, np.int64)
-        keys = calls * len(self.trace.sites) + events["site"]
         looped = np.flatnonzero((events["path"] > 0) & (calls >= 0))
-        pairs = zip(keys[looped].tolist(), events["path"][looped].tolist(), strict=True)
+        keys = calls[looped] * len(self.trace.sites) + events["site"][looped]
+        pairs = zip(keys.tolist(), events["path"][looped].tolist(), strict=True)
         return dict(zip(pairs, looped.tolist(), strict=True))
 
     @cached_property
@@ -91,8 +97,8 @@ class Recorded:
     def links(self) -> dict[tuple[int, int], tuple[int, int]]:
         """{(call row, argument): (row of the producing call, result)}; row -1: a host value; -2: not recorded."""
         table = self.trace.links
-        rows = _rows_of(self.trace.calls["id"], table["call"])
-        sources = np.asarray(_rows_of(self.trace.calls["id"], table["src_call"]))
+        rows = rows_of(self.trace.calls["id"], table["call"]).tolist()
+        sources = rows_of(self.trace.calls["id"], table["src_call"])
         sources[(sources < 0) & (table["src_call"] >= 0)] = -2
         keys = zip(rows, table["arg"].tolist(), strict=True)
         return dict(zip(keys, zip(sources.tolist(), table["src_ret"].tolist(), strict=True), strict=True))
@@ -145,7 +151,11 @@ class Recorded:
         """The event of a site in a call; -1 if there is none."""
         key = call * len(self.site_rows) + site
         if path == 0:
-            return self._event_rows.get(key, -1)
+            keys, rows = self._places
+            at = bisect.bisect_right(keys, key) - 1  # of several the last
+            if at < 0 or keys[at] != key:
+                return -1
+            return at if rows is None else rows[at]
         return self._loop_rows.get((key, path), -1)
 
     def constant(self, site: int) -> int:
@@ -273,12 +283,18 @@ def is_host_value(graph: Graph) -> bool:
     return graph.op >= 0 and bool(graph.nodes[graph.op].flags & NodeFlag.HOSTVALUE)
 
 
-def _rows_of(ids: Array, wanted: Array) -> list[int]:
+def rows_of(ids: Array, wanted: Array) -> npt.NDArray[np.int64]:
     """Where each wanted number is among the sorted ids; -1 for those that are not there."""
     if not len(ids):
-        return [-1] * len(wanted)
+        return np.full(len(wanted), -1, np.int64)
     numbers = wanted.astype(np.uint64)  # -1 becomes a number that no call has
     at = np.searchsorted(ids, numbers)
-    found = np.where(at < len(ids), at, 0)
-    rows: list[int] = np.where(ids[found] == numbers, found, -1).tolist()
-    return rows
+    at[at == len(ids)] = 0
+    at[ids[at] != numbers] = -1
+    return at
+
+
+def column(values: npt.NDArray[Any]) -> Column:
+    """A column as plain numbers, which are quick to touch one by one and take no memory beside the array's."""
+    view: Column = np.ascontiguousarray(values).data
+    return view

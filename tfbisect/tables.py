@@ -462,7 +462,7 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
 
 def _sorted(rows: Array, column: str) -> Array:
     keys = rows[column]
-    return rows.copy() if np.all(keys[1:] >= keys[:-1]) else rows[np.argsort(keys, kind="stable")]
+    return rows if np.all(keys[1:] >= keys[:-1]) else rows[np.argsort(keys, kind="stable")]
 
 
 def _find(ids: Array, wanted: Array) -> tuple[Array, Array]:

@@ -130,6 +130,34 @@ def test_another_number_of_steps_leaves_the_tail(tmp_path):
     assert found.unpaired_calls == ([], [4, 5])
 
 
+def test_every_pair_of_calls_carries_the_reason_it_was_made(tmp_path):
+    found = aligned(tmp_path, PROGRAM, PROGRAM.replace("\n\n", "\nu = Exp p\n"), (2, 2))
+    assert {found.reason(call) for call, other in calls(found).items() if other >= 0} == {
+        "function and lines, in order"
+    }
+    found = aligned(tmp_path, PROGRAM, "\n\n\n" + PROGRAM)
+    assert found.reason(0) == "function and the text of lines, in order"
+    found = aligned(tmp_path, "v := Entry\ndef f x\n r = read v\n y = Add x r\nend\ny = f p\n")
+    assert found.reason(0) == "the name of what was there before recording"
+    for call, other in enumerate(found.call_to_b):
+        assert (other >= 0) == (found.reason(call) != "no partner")
+
+
+def test_every_pair_of_ops_carries_the_reason_it_was_made(tmp_path):
+    found = aligned(tmp_path, PROGRAM)
+    assert found.reason(0, 0).endswith("; graphs of equal structure")
+    one = "x; w; a = Relu x; m = MatMul a w; s = Sum m; z = Tanh s"
+    two = "x; w; b = Relu x; m = MatMul b w; t = Exp m; s = Sum t; z = Tanh s"
+    found = aligned(tmp_path, one, two)
+    names = {node.name: i for i, node in enumerate(found.a.flow(0).nodes)}
+    reasons = {name: found.reason(0, names[name]).partition("; ")[2] for name in "ams"}
+    assert reasons == {
+        "a": "the op's type, attributes and inputs",
+        "m": "the op's type, attributes and inputs, and its name",
+        "s": "the op's name, though its attributes or inputs are other ones",
+    }
+
+
 def test_lines_that_moved_are_matched_by_their_text(tmp_path):
     found = aligned(tmp_path, PROGRAM, "\n\n\n" + PROGRAM)
     assert found.by_text

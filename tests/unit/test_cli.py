@@ -18,7 +18,7 @@ def verdict(monkeypatch):
     """Make `compare` answer with a verdict, whatever the traces are."""
 
     def answer(name):
-        monkeypatch.setattr(comparison, "compare", lambda *paths: Comparison(name, coverage=Coverage(5)))
+        monkeypatch.setattr(comparison, "compare", lambda *paths, **_: Comparison(name, coverage=Coverage(5)))
 
     return answer
 
@@ -68,7 +68,7 @@ def test_a_report_that_cannot_be_written(verdict, capsys, tmp_path):
     [(KeyboardInterrupt(), 130, ""), (PermissionError(13, "Permission denied", "a.h5"), 2, "Permission denied: a.h5")],
 )
 def test_interruption_and_system_errors(monkeypatch, capsys, error, status, said):
-    def fail(*paths):
+    def fail(*paths, **_):
         raise error
 
     monkeypatch.setattr(comparison, "compare", fail)
@@ -78,7 +78,7 @@ def test_interruption_and_system_errors(monkeypatch, capsys, error, status, said
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_divergence(monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "compare", lambda *paths: 1 / 0)
+    monkeypatch.setattr(comparison, "compare", lambda *paths, **_: 1 / 0)
     assert cli.main(["compare", "a.h5", "b.h5"]) == 2
     err = capsys.readouterr().err
     assert "internal error" in err and "ZeroDivisionError" in err

@@ -42,7 +42,7 @@ def program(tmp_path):
 
 def answers(*verdicts):
     queue = iter(verdicts)
-    return lambda a, b: next(queue)
+    return lambda *paths: next(queue)
 
 
 def quiet(text):
@@ -52,7 +52,6 @@ def quiet(text):
 @pytest.mark.parametrize(
     "verdicts, verdict, runs",
     [
-        (["identical", "identical", "identical"], "identical", 4),
         (["identical", "diverged"], "diverged", 3),
         (["inconclusive", "identical", "identical"], "inconclusive", 2),
         (["inconclusive", "diverged"], "diverged", 3),
@@ -63,6 +62,24 @@ def test_runs_until_one_differs_from_the_first(recorded, program, tmp_path, verd
     assert (outcome.comparison.verdict, outcome.runs) == (verdict, runs)
     assert [path.name for path in outcome.traces] == ["run1.h5", f"run{runs}.h5"]
     assert len(recorded) == len(verdicts) + 1
+
+
+def test_runs_that_are_all_identical_are_told_of_together(recorded, program, tmp_path):
+    asked = []
+
+    def compare(*paths):
+        asked.append([path.name for path in paths])
+        return comparison("identical")
+
+    outcome = find_divergence(program, tmp_path, 3, compare, quiet)
+    assert (outcome.comparison.verdict, outcome.runs, len(outcome.traces)) == ("identical", 3, 3)
+    assert asked == [["run1.h5", "run2.h5"], ["run1.h5", "run3.h5"], ["run1.h5", "run2.h5", "run3.h5"]]
+
+
+def test_every_run_is_recorded_and_compared_if_that_is_asked_for(recorded, program, tmp_path):
+    outcome = find_divergence(program, tmp_path, 4, answers(comparison("diverged")), quiet, every=True)
+    assert (outcome.comparison.verdict, outcome.runs) == ("diverged", 4)
+    assert [path.name for path in outcome.traces] == ["run1.h5", "run2.h5", "run3.h5", "run4.h5"]
 
 
 def test_traces_that_exist_are_kept_without_force(recorded, program, tmp_path):

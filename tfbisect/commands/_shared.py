@@ -127,8 +127,6 @@ def folder_for(given: str | None) -> Iterator[Path]:
 
 def settle(folder: Path, outcome: "Outcome", given: bool) -> None:
     """Keep what is worth a second look and say where it is; a temporary folder of equal runs goes."""
-    if outcome.comparison.verdict == "identical" and outcome.runs > 2:
-        say(f"all {outcome.runs} runs are identical; the report is of the first and the last")
     if outcome.comparison.verdict == "identical" and not given:
         shutil.rmtree(folder, ignore_errors=True)
         return

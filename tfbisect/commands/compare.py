@@ -12,10 +12,19 @@ HELP = "compare traces: which op diverged first, where and why"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help="two traces of the same program")
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="two traces or more of the same program")
     parser.add_argument(
         "--format", choices=formats(), help="of the report (default: by the name of FILE, else terminal)"
     )
+    parser.add_argument(
+        "--rtol",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="numbers are equal within X times the larger one (two traces)",
+    )
+    parser.add_argument("--atol", type=float, default=0.0, metavar="X", help="numbers are equal within X")
+    parser.add_argument("--ulp", type=int, default=0, metavar="N", help="numbers are equal within N floats")
     parser.add_argument("-o", dest="output", metavar="FILE", help="write the report to a file")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
@@ -26,10 +35,14 @@ def run(options: argparse.Namespace) -> int:
 
     if len(options.traces) < 2:
         raise Usage(
-            "compare", found="one trace", expected="two", hint=f"{PROGRAM} compare {shlex.join(options.traces)} b.h5"
+            "compare",
+            found="one trace",
+            expected="two or more",
+            hint=f"{PROGRAM} compare {shlex.join(options.traces)} b.h5",
         )
     output = Path(options.output) if options.output else None
     if output is not None:
         check_not_input(output, [Path(trace) for trace in options.traces])
         check_free(output, options.force)
-    return report(compare(*options.traces), options.format, output, options.force)
+    result = compare(*options.traces, rtol=options.rtol, atol=options.atol, ulp=options.ulp)
+    return report(result, options.format, output, options.force)

@@ -22,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--times", type=int, default=2, metavar="N", help="runs at most, until one differs (default: 2)"
     )
+    parser.add_argument("--all", action="store_true", help="go on to N runs when one differs, and compare them all")
     parser.add_argument("-o", dest="output", metavar="DIR", help="keep the traces in this folder")
     parser.add_argument("--format", choices=formats(), help="of the report; not terminal: the programs print to stderr")
     add_recording(parser)
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with folder_for(options.output) as folder:
         outcome = orchestrator.find_divergence(
-            program, folder, options.times, comparison.compare, say, force=options.force
+            program, folder, options.times, comparison.compare, say, force=options.force, every=options.all
         )
         if options.values != "none":
             outcome = orchestrator.measure(program, outcome, folder, comparison.compare, say)

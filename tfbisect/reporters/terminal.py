@@ -12,7 +12,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tfbisect.model import Comparison, Culprit, ForwardOp, GraphKind, Opaque, SiteKind
+from tfbisect.outcomes import many_runs_of, tolerated_of
 from tfbisect.reporters import Page
+from tfbisect.reporters._extras import many_runs, tolerance
 from tfbisect.reporters._text import bar, basename, columns, count, device, place, rows, safe, size, tails, to_string
 from tfbisect.tables import Trace
 
@@ -44,7 +46,9 @@ MEANING = {
 def render(comparison: Comparison, page: Page) -> str:
     """The comparison as text, ending in a newline. See `Page` for width, colour and characters."""
     blocks: list[Block] = []
-    for section in (_verdict, _first, _others, _receivers, _environment, _unseen, _warnings, _next):
+    for section in (
+        _verdict, _first, _others, many_runs, tolerance, _receivers, _environment, _unseen, _warnings, _next
+    ):  # fmt: skip
         part = list(section(comparison, page))
         if blocks and part:
             blocks.append(Text(""))
@@ -56,7 +60,7 @@ def _verdict(comparison: Comparison, page: Page) -> Iterator[Block]:
     line = Text(comparison.verdict.upper(), style=COLOURS[comparison.verdict])
     coverage = comparison.coverage
     if comparison.verdict == "identical":
-        line.append(f"  {count(coverage.compared, 'value')} compared, none differs", style="default not bold")
+        line.append(f"  {count(coverage.compared, 'value')} compared, {_none(comparison)}", style="default not bold")
     elif comparison.verdict == "diverged" and comparison.culprits:
         line.append("  first at " + _headline(comparison.culprits[0], page), style="default")
     elif coverage.compared == 0:
@@ -64,6 +68,13 @@ def _verdict(comparison: Comparison, page: Page) -> Iterator[Block]:
     else:
         line.append("  no op can be named", style="default not bold")
     yield line
+
+
+def _none(comparison: Comparison) -> str:
+    found, many = tolerated_of(comparison), many_runs_of(comparison)
+    if found is not None and found.within:
+        return f"all within the tolerance, {found.within:,} of them not to the bit"
+    return "none differs" + (f" in {len(comparison.runs)} runs" if many is not None else "")
 
 
 def _headline(culprit: Culprit, page: Page) -> str:
@@ -79,7 +90,8 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
     if comparison.verdict == "identical" or not comparison.culprits:
         return
     culprit = comparison.culprits[0]
-    yield Text(f"  {safe(culprit.op_type, page)} {MEANING[culprit.category]}.")
+    meaning = MEANING[culprit.category] if tolerated_of(comparison) is None else "is where the tolerance is passed"
+    yield Text(f"  {safe(culprit.op_type, page)} {meaning}.")
     pairs: list[tuple[str, Text | str]] = []
     if culprit.source is not None:
         inside = f", in {culprit.source.function}" if culprit.source.function else ""
@@ -178,7 +190,9 @@ def _others(comparison: Comparison, page: Page) -> Iterator[Block]:
     alive = [culprit for culprit in rest if not culprit.contained]
     contained = len(rest) - len(alive)
     if alive:
-        yield Text("Also differing on their own", style="bold")
+        tolerated = tolerated_of(comparison) is not None
+        title = "The tolerance is passed from within at these too" if tolerated else "Also differing on their own"
+        yield Text(title, style="bold")
         cells = []
         for number, culprit in enumerate(alive[:OTHERS], 2):
             line = place(culprit.source) if culprit.source else ""

@@ -1,0 +1,336 @@
+"""Three runs and more: which ended alike, how often each culprit shows, and what doubt remains when all agree.
+
+Compares every run with the first, two at a time, so that no more than two traces are held; `pairwise` compares them.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tfbisect import trace
+from tfbisect.alignment import Alignment, host_values
+from tfbisect.bisector import Findings, Suspect, What
+from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
+from tfbisect.model import Comparison, Coverage, Culprit, Json, Opaque
+from tfbisect.outcomes import MANY_RUNS, CrossCheck, Doubt, EventGroups, ManyRuns, RunPair
+from tfbisect.pairwise import Pair, compare_pair, environment_of
+from tfbisect.provenance import Run
+
+Ints = npt.NDArray[np.int64]
+Path = str | os.PathLike[str]
+
+CHANCES = (0.5, 0.2, 0.1, 0.05, 0.01)
+SURE = 0.95
+MORE_PAIRS = 3  # of runs that are compared with each other because grouping shows what the first run hides
+SHOWN = 200
+NAMED = 10
+
+
+def doubt(pairs: int, agreeing: int) -> Doubt:
+    """What `pairs` compared pairs leave open, of which `agreeing` agreed."""
+    unseen = tuple((p, (1 - p) ** pairs) for p in CHANCES)
+    return Doubt(pairs, agreeing, unseen, 1 - (1 - SURE) ** (1 / pairs) if pairs else 1.0)
+
+
+def compare_many(paths: Sequence[Path]) -> Comparison:
+    """Compare three traces or more. Raises what `trace.load` and `compare_pair` raise.
+
+    The answer has all keys of that of two runs: its culprits are those of all pairs, ranked as those of one, and a
+    culprit's `pair` says which runs `difference` and `b` are of.
+    """
+    return _ManyRuns(paths).comparison()
+
+
+class _Seen(NamedTuple):
+    """A culprit of a pair: the runs, what was found, and the culprit as told."""
+
+    pair: tuple[int, int]
+    suspect: Suspect
+    culprit: Culprit
+    op: Op
+
+
+@dataclass
+class _Outputs:
+    """Where the outputs of a run are not those of the first run: rows of the first run and what the output is."""
+
+    rows: Ints
+    outputs: Ints
+    missing: Ints
+
+
+@dataclass
+class _ManyRuns:
+    paths: Sequence[Path]
+    pairs: list[RunPair] = field(default_factory=list)
+    results: list[Comparison] = field(default_factory=list)
+    seen: list[_Seen] = field(default_factory=list)
+    outputs: list[_Outputs] = field(default_factory=list)
+    endings: list[Any] = field(default_factory=list)  # of each run: equal for runs that ended with the same values
+    differing: set[Op] = field(default_factory=set)  # ops of which some output is not the same in a pair
+    contradicted: set[str] = field(default_factory=set)
+
+    def comparison(self) -> Comparison:
+        first = trace.load(self.paths[0])
+        for number in range(1, len(self.paths)):
+            pair = compare_pair(first, trace.load(self.paths[number]))
+            self._add((0, number), pair)
+            self._note_outputs(pair.findings)
+        own = Run(first)
+        self.endings.insert(0, _Ending((), ()))
+        check, extra = self._cross_check(own)
+        environment = environment_of(*map(trace.load, self.paths)) if self._set_up_differently() else ()
+        culprits, told = self._culprits()
+        verdict = self._verdict(bool(culprits))
+        agreeing = sum(pair.verdict == "identical" for pair in self.pairs[: len(self.paths) - 1])
+        many = ManyRuns(
+            outcomes=self._outcomes(),
+            pairs=tuple(self.pairs),
+            outputs=self._histogram(own),
+            culprits=told,
+            doubt=doubt(len(self.paths) - 1, agreeing),
+            cross_check=check,
+        )
+        return Comparison(
+            verdict=verdict,
+            runs=self._runs(),
+            warnings=tuple(self._warnings(check)) + extra,
+            environment=environment,
+            coverage=_together([result.coverage for result in self.results]),
+            culprits=culprits,
+            receivers_by_step=self._receivers(culprits),
+            extra={MANY_RUNS: many.to_json()},
+        )
+
+    # -- pairs -------------------------------------------------------------------------------------------------------
+
+    def _add(self, runs: tuple[int, int], pair: Pair) -> None:
+        result, findings, contradicted = pair
+        self.contradicted.update(contradicted)
+        self.results.append(result)
+        self.pairs.append(RunPair(runs, result.verdict, result.coverage.compared, findings.differing))
+        for suspect, culprit in zip(findings.suspects, result.culprits, strict=False):
+            run = (findings.equality.a, findings.equality.b)[suspect.side]
+            self.seen.append(_Seen(runs, suspect, culprit, op_of(run, suspect.row)))
+        self.differing |= differing_ops(findings.equality.a, [row for row, _ in findings.equality.pairs])
+
+    def _note_outputs(self, findings: Findings) -> None:
+        """Keeps what the run that was compared with the first one made otherwise, and how it ended."""
+        equality = findings.equality
+        alignment, b = equality.alignment, equality.b
+        silent = {number for number, judged in enumerate(findings.judgements) if judged.what == What.QUIET}
+        silent |= findings.file_names
+        numbers = [number for number in range(len(equality.pairs)) if number not in silent]
+        rows = np.asarray([equality.pairs[number][0] for number in numbers], np.int64)
+        outputs = np.asarray([_output(b, equality.pairs[number][1]) for number in numbers], np.uint64).astype(
+            np.int64
+        )  # bits are kept: only equality counts
+        missing = _unmatched(alignment, 0)
+        self.outputs.append(_Outputs(rows, outputs, missing))
+        lasting = findings.effects.to_results | findings.effects.to_outputs
+        ends = [place for place, number in enumerate(numbers) if number in lasting]
+        lost = tuple(missing.tolist()) if len(missing) < SHOWN else xxhash.xxh3_64_intdigest(missing.tobytes())
+        more = _more(b, _unmatched(alignment, 1))
+        changed = xxhash.xxh3_64_intdigest(rows[ends].tobytes() + outputs[ends].tobytes()) if ends else ()
+        self.endings.append(_Ending(changed, (lost, more) if len(missing) or more else ()))
+
+    def _set_up_differently(self) -> bool:
+        return any(result.environment for result in self.results)
+
+    # -- all runs ----------------------------------------------------------------------------------------------------
+
+    def _outcomes(self) -> tuple[tuple[int, ...], ...]:
+        groups: dict[Any, list[int]] = {}
+        for number, ending in enumerate(self.endings):
+            groups.setdefault(ending, []).append(number)
+        return tuple(map(tuple, groups.values()))
+
+    def _histogram(self, first: Run) -> tuple[tuple[int, int], ...]:
+        """(how many distinct outputs, how many events of the first run had that many)"""
+        rows = np.concatenate([each.rows for each in self.outputs])
+        made = np.concatenate([each.outputs for each in self.outputs])
+        total = len(first.trace.events)
+        distinct = np.unique(np.stack((rows, made)), axis=1)[0] if len(rows) else rows
+        _, others = np.unique(distinct, return_counts=True)
+        counts = Counter((others + 1).tolist())
+        counts[1] += total - len(others)
+        return tuple(sorted(counts.items()))
+
+    def _groups(self, row: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+        """The runs by their output at an event of the first run; the runs that have no such event."""
+        groups: dict[Any, list[int]] = {None: [0]}
+        missing = []
+        for number, each in enumerate(self.outputs, 1):
+            at = np.flatnonzero(each.rows == row)
+            if len(at):
+                groups.setdefault(int(each.outputs[at[0]]), []).append(number)
+            elif np.any(each.missing == row):
+                missing.append(number)
+            else:
+                groups[None].append(number)
+        return tuple(map(tuple, groups.values())), tuple(missing)
+
+    def _culprits(self) -> tuple[tuple[Culprit, ...], tuple[EventGroups, ...]]:
+        """The culprits of all pairs in the order of one, each once, and which runs had which output there."""
+        kinds: dict[Op, list[_Seen]] = {}
+        for seen in sorted(self.seen, key=lambda seen: (seen.suspect.tier, seen.pair[0] > 0, seen.suspect.place)):
+            kinds.setdefault(seen.op, []).append(seen)
+        culprits, told = [], []
+        for found in list(kinds.values())[:SHOWN]:
+            shown = found[0]
+            culprit = replace(shown.culprit, extra={**shown.culprit.extra, "pair": list(shown.pair)})
+            culprits.append(culprit)
+            paired = shown.pair[0] == 0 and shown.suspect.side == 0
+            groups, missing = self._groups(shown.suspect.row) if paired else ((), ())
+            numbers = sorted({number for seen in found for number in seen.pair if number})
+            told.append(
+                EventGroups(
+                    op_type=culprit.op_type,
+                    name=culprit.name,
+                    function=culprit.function,
+                    slot=culprit.slot,
+                    call=culprit.call,
+                    step=culprit.step,
+                    iteration=culprit.iteration,
+                    source=culprit.source,
+                    groups=groups,
+                    missing=missing,
+                    seen_in=tuple(numbers),
+                    pairs=len(self.paths) - 1,
+                )
+            )
+        return tuple(culprits), tuple(told)
+
+    def _verdict(self, named: bool) -> str:
+        verdicts = {pair.verdict for pair in self.pairs}
+        if "diverged" in verdicts:
+            return "diverged" if named else "inconclusive"
+        return "inconclusive" if "inconclusive" in verdicts else "identical"
+
+    def _runs(self) -> tuple[Json, ...]:
+        return (self.results[0].runs[0], *(result.runs[1] for result in self.results[: len(self.paths) - 1]))
+
+    def _receivers(self, culprits: Sequence[Culprit]) -> tuple[tuple[int | None, int], ...]:
+        """Of the pair that the first culprit was told of."""
+        if not culprits:
+            return ()
+        pair = tuple(culprits[0].extra["pair"])
+        results = zip(self.pairs, self.results, strict=True)
+        return next(result.receivers_by_step for each, result in results if each.runs == pair)
+
+    def _warnings(self, check: CrossCheck) -> Iterable[str]:
+        """Those of the pairs, told once each with the runs they are of."""
+        texts: dict[str, list[tuple[int, ...]]] = {}
+        for pair, result in zip(self.pairs, self.results, strict=True):
+            for warning in result.warnings:
+                texts.setdefault(warning, []).append(pair.runs)
+        for warning, runs in texts.items():
+            which = ", ".join(f"{a + 1} and {b + 1}" for a, b in runs[:NAMED])
+            more = "" if len(runs) <= NAMED else ", ..."
+            yield warning if len(runs) == len(self.pairs) else f"runs {which}{more}: {warning}"
+        if check.left_out:
+            yield f"{check.left_out} events are too many to be grouped by their inputs"
+
+    # -- cross-check -------------------------------------------------------------------------------------------------
+
+    def _cross_check(self, first: Run) -> tuple[CrossCheck, tuple[str, ...]]:
+        """Groups over all runs; compares further pairs where the first run hides what others show."""
+        if not self.differing:
+            return CrossCheck(0, 0, 0, 0, (), ()), ()
+        grouping = Grouping()
+        for number, path in enumerate(self.paths):
+            grouping.add(number, first if not number else Run(trace.load(path)), self.differing)
+        several = {group.op: group for group in grouping.several()}
+        compared = {pair.runs for pair in self.pairs}
+        for _ in range(MORE_PAIRS):
+            named = {seen.op for seen in self.seen}
+            hidden = [_apart(group.outputs) for op, group in several.items() if op not in named]
+            more = next((runs for runs in hidden if runs is not None and runs not in compared), None)
+            if more is None:
+                break
+            compared.add(more)
+            self._add(more, compare_pair(trace.load(self.paths[more[0]]), trace.load(self.paths[more[1]])))
+        named = {seen.op for seen in self.seen}
+        confirmed = named & several.keys()
+        unnamed = [op for op in several if op not in named]
+        extra = tuple(
+            f"{op[2]} {op[1]} gave several outputs for equal inputs, though no compared pair shows it first"
+            for op in unnamed[:NAMED]
+        )
+        check = CrossCheck(
+            grouping.checked,
+            grouping.not_checkable,
+            grouping.left_out,
+            len(confirmed),
+            tuple(sorted(self.contradicted)),
+            tuple(sorted(str(op[1]) for op in unnamed)),
+        )
+        return check, extra
+
+
+class _Ending(NamedTuple):
+    """How a run ended, told by what is not as in the first run."""
+
+    changed: Any
+    unmatched: Any
+
+
+def _output(run: Run, row: int) -> int:
+    """A number for an event's output: of its digest, shape and dtype."""
+    text = f"{run.event_digest[row]} {run.trace.shape(run.event_shape[row])} {run.dtype(row)}"
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
+def _unmatched(alignment: Alignment, side: int) -> Ints:
+    """The events of one run only that count; host values are told of by the ops that take them."""
+    run = (alignment.a, alignment.b)[side]
+    partner = np.asarray((alignment.event_to_a if side else alignment.event_to_b), np.int64)
+    hosts = host_values(run.trace)[run.trace.events["site"]]
+    # What data sets call in TensorFlow's own threads runs ahead as far as it happens to.
+    counts = np.asarray((alignment.call_to_a if side else alignment.call_to_b), np.int64) >= 0
+    counts[alignment.unpaired_calls[side]] = True
+    calls = np.asarray(run.event_call, np.int64)
+    return np.flatnonzero(~hosts & (partner < 0) & ((calls < 0) | counts[calls]))
+
+
+def _more(run: Run, rows: Ints) -> Any:
+    """A number for what a run did that the first did not, whatever the order; () for nothing."""
+    if not len(rows):
+        return ()
+    digest = xxhash.xxh3_64()
+    for text in sorted(f"{op_of(run, row)[:2]} {_output(run, row)}" for row in rows[: 100 * SHOWN].tolist()):
+        digest.update(text.encode())
+    return len(rows), digest.intdigest()
+
+
+def _apart(outputs: Sequence[Sequence[int]]) -> tuple[int, int] | None:
+    """Two runs other than the first that had other outputs."""
+    for place, one in enumerate(outputs):
+        for two in outputs[place + 1 :]:
+            for x in one:
+                for y in two:
+                    if x and y and x != y:
+                        return min(x, y), max(x, y)
+    return None
+
+
+def _together(coverages: Sequence[Coverage]) -> Coverage:
+    """Of all pairs, added up; what ran unseen once each."""
+    opaque: dict[tuple[str, str, str], Opaque] = {}
+    for coverage in coverages:
+        for item in coverage.opaque:
+            key = item.name, item.op_type, item.reason
+            if key not in opaque or opaque[key].count < item.count:
+                opaque[key] = item
+    return Coverage(
+        sum(coverage.compared for coverage in coverages),
+        sum(coverage.unmatched for coverage in coverages),
+        sum(coverage.undecided for coverage in coverages),
+        tuple(opaque.values()),
+    )
