@@ -15,7 +15,10 @@ from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
+from tfbisect.overview import Overview
 from tfbisect.provenance import Run
+from tfbisect.sizes import Sizes
+from tfbisect.surroundings import Surroundings
 from tfbisect.tables import Trace
 
 Path = str | os.PathLike[str]
@@ -57,6 +60,15 @@ def compare_traces(a: Trace, b: Trace) -> Comparison:
     culprits = tuple(portraits.culprit(suspect, rank) for rank, suspect in enumerate(suspects[:SHOWN]))
     calls = tuple(map(len, alignment.unpaired_calls))
     coverage = Coverage(alignment.compared, alignment.unpaired_events(), len(findings.undecided), _opaque(a, b))
+    sizes = Sizes(findings.equality)
+    overview = Overview(findings, portraits.steps[0], sizes)
+    growth = overview.growth()  # first of all: what may be measured is bounded
+    drawn = {
+        "graph": Surroundings(findings, portraits.steps, sizes).graph(),
+        "timeline": overview.timeline(),
+        "growth": growth,
+        "differing": overview.differing(),
+    }
     return Comparison(
         verdict=_verdict(a, b, findings, calls, coverage),
         runs=(_run(a), _run(b)),
@@ -65,6 +77,8 @@ def compare_traces(a: Trace, b: Trace) -> Comparison:
         coverage=coverage,
         culprits=culprits,
         receivers_by_step=_receivers(findings, portraits),
+        extra=drawn,
+        events=overview.events(),
     )
 
 
