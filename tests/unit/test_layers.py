@@ -16,7 +16,7 @@ LAYERS = [
     {"notebook"},
     {"model", "schema", "image"},
     {"tables", "flow"},
-    {"metrics", "trace", "recorded", "snippets"},
+    {"metrics", "trace", "recorded", "snippets", "result"},
     {"provenance", "nodes"},
     {"threads"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
