@@ -171,8 +171,8 @@ class Difference:
             "elements": self.elements,
             "differing": self.differing,
             "max_ulp": self.max_ulp,
-            "max_abs": _finite(self.max_abs),
-            "max_rel": _finite(self.max_rel),
+            "max_abs": finite(self.max_abs),
+            "max_rel": finite(self.max_rel),
             "first_index": None if self.first_index is None else list(self.first_index),
             "class": self.kind,
             "basis": self.basis,
@@ -575,7 +575,7 @@ def _step_count(pair: Any) -> tuple[int | None, int]:
     return _optional(int, step), int(count)
 
 
-def _finite(value: float | None) -> float | str | None:
+def finite(value: float | None) -> float | str | None:
     """JSON has no infinity: such numbers travel as text, which float() reads back."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tfbisect.bisector import Findings, What
 from tfbisect.culprits import shown
-from tfbisect.model import GraphKind, Json, SiteKind
+from tfbisect.model import GraphKind, Json, SiteKind, finite
 from tfbisect.sizes import COLUMNS, Sizes, columns
 from tfbisect.steps import Steps
 from tfbisect.tables import dtype_name
@@ -194,7 +194,8 @@ class Overview:
             item |= {"differing": sum(counts), **dict(zip(STATES, counts, strict=True))}
             sizes = [size for step, size in errors if low <= step <= high]
             for name in ("max_ulp", "max_abs", "max_rel"):
-                item[name] = max((value for each in sizes if (value := getattr(each, name)) is not None), default=None)
+                largest = max((value for each in sizes if (value := getattr(each, name)) is not None), default=None)
+                item[name] = finite(largest)
             found.append(item)
         return found
 

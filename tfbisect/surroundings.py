@@ -11,7 +11,7 @@ from tfbisect.bisector import Findings, Suspect, What
 from tfbisect.culprits import shown
 from tfbisect.equality import Finding
 from tfbisect.flow import Flow
-from tfbisect.model import GraphKind, Json, SiteKind
+from tfbisect.model import GraphKind, Json, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run, Terminal
 from tfbisect.sizes import Sizes, columns
 from tfbisect.steps import Steps
@@ -258,7 +258,7 @@ class Surroundings:
             "function": "" if eager else flow.graph.name,
             "state": self._state(place),
             "culprit": self._ranks.get(place),
-            "argument": node.op == "_Arg",
+            "argument": node.op == "_Arg" or bool(node.flags & NodeFlag.HOSTVALUE),
             "only_in": "b" if place.side else None,
             "level": self._levels[place],
             "step": steps.step(place.call) if place.call >= 0 else None,

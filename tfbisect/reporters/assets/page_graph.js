@@ -66,11 +66,13 @@ const Neighbourhood = (() => {
     const cy = cytoscape({container: box, style: style(), elements: [], minZoom: 0.1, maxZoom: 4,
       boxSelectionEnabled: false, autounselectify: false});
 
+    const title = (node) => (node.argument && node.state !== "culprit" ? `value into ${node.op_type}` : node.op_type);
+
     function label(id) {
       const node = nodes[id];
       const name = Words.last(node.name);
       const unseen = [...above[id], ...below[id]].filter((other) => !visible.has(other)).length;
-      return `${Words.cut(node.op_type, 30)}${name && name !== node.op_type ? `\n${Words.cut(name, 30)}` : ""}${unseen ? `\n+${unseen}` : ""}`;
+      return `${Words.cut(title(node), 30)}${name && name !== node.op_type ? `\n${Words.cut(name, 30)}` : ""}${unseen ? `\n+${unseen}` : ""}`;
     }
 
     function show(ids) {
@@ -99,7 +101,7 @@ const Neighbourhood = (() => {
     function link(id) {
       const node = nodes[id];
       return el("li", {}, el("button", {type: "button", onclick: () => { if (!visible.has(id)) show([id]); select(id, true); }},
-        el("span", {class: `state ${node.state}`}, node.state), ` ${node.op_type} ${Words.last(node.name)}`));
+        el("span", {class: `state ${node.state}`}, node.state), ` ${title(node)} ${Words.last(node.name)}`));
     }
 
     function neighbours(title, ids, hidden) {
@@ -119,7 +121,7 @@ const Neighbourhood = (() => {
         ["difference", Words.size(node)], ["device", node.device.split("/device:").pop()],
         ["line", node.source ? `${Words.file(node.source.file)}:${node.source.line}` : null], ["only in run", node.only_in && node.only_in.toUpperCase()]];
       detail.replaceChildren();
-      put(detail, [el("h3", {}, node.op_type), el("p", {class: `state ${node.state}`}, Words.states[node.state]),
+      put(detail, [el("h3", {}, title(node)), el("p", {class: `state ${node.state}`}, Words.states[node.state]),
         node.source ? el("code", {class: "line"}, node.source.text.trim()) : null,
         el("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
         neighbours("What went in", above[id], node.more_above), neighbours("What took it", below[id], node.more_below)]);
@@ -156,7 +158,7 @@ const Neighbourhood = (() => {
     cy.on("mouseover", "node", (event) => {
       const node = nodes[event.target.data("number")];
       tip.replaceChildren();
-      put(tip, [el("strong", {}, node.op_type), ` ${node.name}`, el("br"), Words.states[node.state], Words.tensor(node) ? [el("br"), Words.tensor(node)] : null,
+      put(tip, [el("strong", {}, title(node)), ` ${node.name}`, el("br"), Words.states[node.state], Words.tensor(node) ? [el("br"), Words.tensor(node)] : null,
         Words.size(node) ? [el("br"), Words.size(node)] : null]);
       const at = event.target.renderedPosition();
       tip.hidden = false;
