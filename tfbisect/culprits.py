@@ -13,7 +13,7 @@ from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import Categories, in_other_thread, of_finding
 from tfbisect.equality import Finding
 from tfbisect.flow import Flow
-from tfbisect.metrics import difference
+from tfbisect.metrics import difference, spread
 from tfbisect.model import (
     Cause,
     Counterpart,
@@ -22,18 +22,22 @@ from tfbisect.model import (
     ForwardOp,
     GraphKind,
     InputState,
+    Json,
     Node,
     NodeFlag,
     SiteKind,
     Source,
 )
 from tfbisect.provenance import Kind, Run, Terminal, Write
+from tfbisect.snippets import Snippets
 from tfbisect.steps import Steps
-from tfbisect.tables import dtype_name
+from tfbisect.tables import Array, dtype_name
 
 _REPLICA = re.compile(r"(?:^|/)replica_(\d+)(?:/|$)")
 DOWNSTREAM = 3  # culprits whose followers are all counted; of the others up to AT_LEAST
 AT_LEAST = 1000
+ILLUSTRATED = 20  # culprits that are told of with code and pictures
+FRAMES = 6  # of a stack
 
 
 def shown(run: Run, row: int) -> tuple[str, str, Source | None]:
@@ -65,6 +69,7 @@ class Portraits:
         self._runs = (self._alignment.a, self._alignment.b)
         self.steps = (Steps(self._runs[0]), Steps(self._runs[1]))
         self._categories = Categories(findings.equality, findings.effects, environment)
+        self._snippets = Snippets()
 
     def culprit(self, suspect: Suspect, rank: int) -> Culprit:
         """All that is told of the culprit that comes `rank`-th."""
@@ -73,7 +78,8 @@ class Portraits:
         node, call = flow.nodes[index], self._call(suspect)
         name, op_type, source = shown(run, suspect.row)
         category = self._category(suspect, node)
-        size = self._size(suspect)
+        values = self._values(suspect)
+        size = difference(*values) if values is not None else None
         inputs = self._inputs(suspect)
         if suspect.change is not None:
             name, op_type, source = self._as_written(suspect, source)
@@ -87,6 +93,12 @@ class Portraits:
             extra["only_in"] = "b" if side else "a"
         if side == 0 and call >= 0:
             extra["paired_by"] = self._alignment.reason(call, index)
+        kernel = run.trace.executed.get((flow.graph.id, index))
+        if kernel is not None and op_type == node.op:
+            extra["executed"] = kernel
+        if rank < ILLUSTRATED:
+            extra["code"] = {"ab"[at]: self._code(at, where) for at, where in self._sides(suspect)}
+            extra["spread"] = spread(*values) if values is not None else None
         dtype = dtype_name(run.dtype(suspect.row))
         return Culprit(
             op_type=op_type,
@@ -197,14 +209,31 @@ class Portraits:
             found.append(InputState(_input_name(a, terminal, node), node.op, equal))
         return tuple(found)
 
-    def _size(self, suspect: Suspect) -> Difference | None:
+    def _sides(self, suspect: Suspect) -> list[tuple[int, int]]:
+        """(run, event) of a culprit in the runs that have it."""
+        if suspect.number < 0:
+            return [(suspect.side, suspect.row)]
+        return list(enumerate(self._equality.pairs[suspect.number]))
+
+    def _code(self, side: int, row: int) -> list[Json]:
+        """The user's lines that led to an op, innermost first, with what stands around them."""
+        run = self._runs[side]
+        flow, index, _slot, _kind = run.node_of(row)
+        call = run.event_call[row]
+        source = shown(run, row)[2]
+        stacks = [flow.nodes[index].stack, int(run.trace.calls["stack"][call]) if call >= 0 else 0]
+        found = next((s for s in map(run.trace.stack, stacks) if s and s[-1] == source), (source,) if source else ())
+        frames = list(reversed(found))[:FRAMES]
+        return [{**frame.to_json(), "around": self._snippets.around(frame)} for frame in frames]
+
+    def _values(self, suspect: Suspect) -> tuple[Array, Array] | None:
         if suspect.number < 0:
             return None
         row, other = self._equality.pairs[suspect.number]
         if suspect.finding is not None and suspect.finding.what == "host" and suspect.finding.other >= 0:
             row, other = suspect.finding.row, suspect.finding.other
         one, two = self._runs[0].trace.value(row), self._runs[1].trace.value(other)
-        return difference(one, two) if one is not None and two is not None else None
+        return (one, two) if one is not None and two is not None else None
 
     def _explanation(self, suspect: Suspect, inputs: tuple[InputState, ...], category: str) -> str:
         finding = suspect.finding

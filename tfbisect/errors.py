@@ -60,6 +60,13 @@ class NotATrace(TfbisectError):
     default_hint = "python -m tfbisect record -o a.h5 program.py"
 
 
+class NotAResult(TfbisectError):
+    """The file is not the JSON of a comparison."""
+
+    code = "not-a-result"
+    default_hint = "python -m tfbisect compare a.h5 b.h5 -o result.json"
+
+
 class NewerFormat(TfbisectError):
     """The file was written in a format that this version does not know yet."""
 

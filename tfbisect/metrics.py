@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfbisect.model import Difference
+from tfbisect.model import Difference, Json
 
 Array = npt.NDArray[Any]
+
+CELLS = 48
 
 
 def difference(a: Array, b: Array, basis: str = "all elements, bits") -> Difference:
@@ -44,6 +46,50 @@ def difference(a: Array, b: Array, basis: str = "all elements, bits") -> Differe
         basis=basis,
         nonfinite=nonfinite,
     )
+
+
+def spread(a: Array, b: Array, cells: int = CELLS) -> Json | None:
+    """How many ulp the elements of two float arrays are apart, and where in the tensor the differing ones lie.
+
+    `ulp`: [low, high, count] for powers of two. `where`: the array as a picture, the leading dimensions down and the
+    last one across, in at most `cells` x `cells` cells; `counts` are differing elements, `full` the elements of a cell.
+    None for other types or shapes, and where nothing differs.
+    """
+    a, b = _native(a), _native(b)
+    if a.dtype != b.dtype or a.shape != b.shape or not _is_number(a.dtype):
+        return None
+    differs = _differing(a, b)
+    if not differs.any():
+        return None
+    return {
+        "ulp": _ulp_bins(a.reshape(-1)[differs], b.reshape(-1)[differs]) if _is_float(a.dtype) else [],
+        "where": _picture(differs, a.shape, cells),
+    }
+
+
+def _ulp_bins(left: Array, right: Array) -> list[list[int]]:
+    steps, known = _ulps(left, right)
+    steps = steps[known & (steps > 0)]
+    exponents = np.frexp(steps.astype(np.float64))[1] - 1
+    found, counts = np.unique(exponents, return_counts=True)
+    return [[2**low, 2 ** (low + 1) - 1, count] for low, count in zip(found.tolist(), counts.tolist(), strict=True)]
+
+
+def _picture(differs: Array, shape: tuple[int, ...], cells: int) -> Json:
+    width = shape[-1] if shape else 1
+    height = differs.size // width
+    at_row, at_column = np.divmod(np.flatnonzero(differs), width)
+    rows, columns = min(height, cells), min(width, cells)
+    down, across = -(-height // rows), -(-width // columns)
+    rows, columns = -(-height // down), -(-width // across)
+    counts = np.bincount((at_row // down) * columns + at_column // across, minlength=rows * columns)
+    return {
+        "shape": list(shape),
+        "down": down,
+        "across": across,
+        "full": down * across,
+        "counts": counts.reshape(rows, columns).tolist(),
+    }
 
 
 def within(a: Array, b: Array, *, rtol: float = 0.0, atol: float = 0.0, ulp: int = 0) -> bool:

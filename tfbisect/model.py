@@ -5,11 +5,12 @@ Opens no file and decides nothing: `trace` fills the first half, `bisector` and 
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tfbisect.errors import Damaged, NewerFormat
+from tfbisect.errors import Damaged, NewerFormat, Usage
+from tfbisect.notebook import Card, Shown, comparison_card
 
 Json = dict[str, Any]
 
@@ -177,8 +178,8 @@ class Difference:
             "elements": self.elements,
             "differing": self.differing,
             "max_ulp": self.max_ulp,
-            "max_abs": _finite(self.max_abs),
-            "max_rel": _finite(self.max_rel),
+            "max_abs": finite(self.max_abs),
+            "max_rel": finite(self.max_rel),
             "first_index": None if self.first_index is None else list(self.first_index),
             "class": self.kind,
             "basis": self.basis,
@@ -446,9 +447,21 @@ class EnvironmentDifference:
         return cls(str(data["key"]), _each(_same, data["values"]))
 
 
+class Columns(Protocol):
+    """A table in memory."""
+
+    def columns(self) -> Mapping[str, Sequence[Any]]:
+        """{name: one value for each row}"""
+
+
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """The answer: what differed first, where and why, and how much was looked at."""
+class Comparison(Shown):
+    """The answer: what differed first, where and why, and how much was looked at.
+
+    `extra` has what a page draws: `graph` (the ops around the culprits), `differing` (all ops that differ), `timeline`
+    (by step) and `growth` (the first culprit's difference on its way to a result), see `reporters/schema.json`.
+    `events` are all differing events, in the process that compared.
+    """
 
     verdict: str
     runs: tuple[Json, ...] = ()
@@ -458,7 +471,29 @@ class Comparison:
     culprits: tuple[Culprit, ...] = ()
     receivers_by_step: tuple[tuple[int | None, int], ...] = ()  # (step, count); None: outside all steps
     format: int = COMPARISON_FORMAT
-    extra: Json = field(default_factory=dict)  # further keys for the JSON: `many_runs`, `tolerance`
+    extra: Json = field(default_factory=dict)  # further keys for the JSON: what a page draws, `many_runs`, `tolerance`
+    events: Columns | None = field(default=None, compare=False, repr=False)
+
+    def to_frame(self) -> Any:
+        """The differing events as a pandas DataFrame: a row each, in the order of `calls` and ops of run A.
+
+        Columns: state (culprit, receiver or undecided), op_type, name, function, slot, step, call, iteration, file,
+        line, dtype, shape. Raises Usage for a comparison that was read from JSON, which does not hold them, and
+        ImportError without pandas.
+        """
+        import pandas
+
+        if self.events is None:
+            raise Usage(
+                "to_frame",
+                found="a comparison that was read from JSON",
+                expected="one that compare() made",
+                hint='tfbisect.compare("a.h5", "b.h5").to_frame()',
+            )
+        return pandas.DataFrame(dict(self.events.columns()))
+
+    def _card(self) -> Card:
+        return comparison_card(self.to_json())
 
     def to_json(self) -> Json:
         return {
@@ -480,7 +515,7 @@ class Comparison:
             version = int(data["format"])
             if version > COMPARISON_FORMAT:
                 raise NewerFormat("result", found=f"format {version}", expected=f"at most {COMPARISON_FORMAT}")
-            return cls(
+            found = cls(
                 verdict=_one_of(VERDICTS, data["verdict"]),
                 runs=_each(_object, data["runs"]),
                 warnings=_each(str, data["warnings"]),
@@ -489,15 +524,16 @@ class Comparison:
                 culprits=_each(Culprit.from_json, data["culprits"]),
                 receivers_by_step=_each(_step_count, data.get("receivers_by_step", ())),
                 format=version,
-                extra={key: value for key, value in data.items() if key not in _COMPARISON_KEYS},
             )
+            found.extra.update({key: value for key, value in data.items() if key not in _COMPARISON_KEYS})
+            return found
         except KeyError as error:
             raise Damaged("result", found="no key " + str(error), expected="the JSON of a comparison") from error
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise Damaged("result", found=error, expected="the JSON of a comparison") from error
 
 
-_COMPARISON_KEYS = frozenset(Comparison.__dataclass_fields__) - {"extra"}
+_COMPARISON_KEYS = frozenset(Comparison.__dataclass_fields__) - {"extra", "events"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -546,7 +582,7 @@ def _step_count(pair: Any) -> tuple[int | None, int]:
     return _optional(int, step), int(count)
 
 
-def _finite(value: float | None) -> float | str | None:
+def finite(value: float | None) -> float | str | None:
     """JSON has no infinity: such numbers travel as text, which float() reads back."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -24,6 +24,7 @@ except ImportError:  # bfloat16 and float8 values are read as integers
     _more_types = None
 
 Array = npt.NDArray[Any]
+Spans = Sequence[tuple[int, int]]  # (start, length) of kept values in bytes
 
 
 class Trace:
@@ -36,10 +37,10 @@ class Trace:
     time; a moment is a number between call ids, and `info["options"]["reads"]` says whether looks were recorded.
     """
 
-    def __init__(self, path: str, tables: Mapping[str, Array], values: Callable[[int, int], bytes]) -> None:
+    def __init__(self, path: str, tables: Mapping[str, Array], values: Callable[[Spans], list[bytes]]) -> None:
         self.path = path
         self._tables = tables
-        self._read_value = values
+        self._read_values = values
         self._problems: list[str] = []
         self._check_numbered()
         self._string_bytes = tables["string_bytes"].tobytes()
@@ -108,28 +109,40 @@ class Trace:
         Its type is bfloat16 or float8 only with ml_dtypes installed, else the unsigned integer of that size. Without a
         known shape it is one-dimensional. Raises Damaged, and NotFound if the file has gone.
         """
+        return self.values([event_row])[0]
+
+    def values(self, event_rows: Sequence[int]) -> list[Array | None]:
+        """What `value` gives for each of the rows, the file being opened once."""
+        kept = [row for row in event_rows if self.events["value"][row]]
+        spans = [self._tables["values"][self.events["value"][row]].item() for row in kept]
+        found = iter(self._read_values(spans) if spans else ())
+        data = {row: self._shaped(row, raw) for row, raw in zip(kept, found, strict=True)}
+        return [data.get(row) for row in event_rows]
+
+    def value_length(self, value: int) -> int:
+        """The bytes of a kept value, by its number in the column `value` of `events`."""
+        return int(self._tables["values"]["length"][value])
+
+    def _shaped(self, event_row: int, raw: bytes) -> Array | None:
         event = self.events[event_row]
-        if not event["value"]:
-            return None
-        start, length = self._tables["values"][event["value"]].item()
         dtype = numpy_dtype(int(self.sites["dtype"][event["site"]]))
         shape = self.shape(int(event["shape"]))
-        if dtype is None or length % dtype.itemsize:
+        if dtype is None or len(raw) % dtype.itemsize:
             return None
-        if shape is not None and math.prod(shape) * dtype.itemsize != length:
+        if shape is not None and math.prod(shape) * dtype.itemsize != len(raw):
             return None  # a write of some rows of a table keeps those rows
-        flat = np.frombuffer(self._read_value(start, length), dtype)
+        flat = np.frombuffer(raw, dtype)
         return flat if shape is None else flat.reshape(shape)
 
     def kept(self, event_row: int) -> bytes | None:
         """The kept bytes of a row of `events`, whatever its type and shape: of a write of some rows, those rows."""
         number = int(self.events[event_row]["value"])
-        return self._read_value(*self._tables["values"][number].item()) if number else None
+        return self._read_values([self._tables["values"][number].item()])[0] if number else None
 
     def definition(self, graph: int, node: int) -> bytes | None:
         """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
         number = self._definitions.get((graph, node))
-        return self._read_value(*self._tables["values"][number].item()) if number else None
+        return self._read_values([self._tables["values"][number].item()])[0] if number else None
 
     def call_row(self, call_id: int) -> int | None:
         """The row of a call in `calls`; None if it was not recorded to its end."""
@@ -328,6 +341,7 @@ class Trace:
         self.dropped: dict[str, int] = {}
         self.end: dict[str, Any] | None = None
         self.reads: list[tuple[int, int, int]] = []
+        self.executed: dict[tuple[int, int], str] = {}  # (graph, node): the kernel that ran in the place of its op
         opaque: dict[tuple[str, str, str], Opaque] = {}
         *lines, rest = self._tables["journal"].tobytes().split(b"\n")
         bad = int(bool(rest))
@@ -360,6 +374,9 @@ class Trace:
             self.dropped[what] = self.dropped.get(what, 0) + int(entry["count"])
         elif kind == "reads":
             self.reads += [(int(moment), int(call), int(result)) for moment, call, result in entry["rows"]]
+        elif kind == "executed":
+            graph = int(entry["graph"])
+            self.executed.update({(graph, int(node)): str(op) for node, op in entry["ops"].items()})
         elif kind == "end":
             self.end = {key: entry.get(key) for key in ("status", "exit", "reason")}
 

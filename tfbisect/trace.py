@@ -34,7 +34,7 @@ from tfbisect.errors import (
 from tfbisect.image import FileImage
 from tfbisect.model import Node
 from tfbisect.schema import BY_NAME, COMMITS, TABLES, Table
-from tfbisect.tables import Trace
+from tfbisect.tables import Spans, Trace
 
 __all__ = ["Trace", "TraceWriter", "load"]
 
@@ -404,11 +404,12 @@ def load(path: Path) -> Trace:
     status = _status(name)
     tables = _opened(name, _read_tables)
 
-    def values(start: int, length: int) -> bytes:
+    def values(spans: Spans) -> list[bytes]:
         now = _status(name)
         if (now.st_dev, now.st_ino) != (status.st_dev, status.st_ino) or now.st_size < status.st_size:
             raise Damaged(f"trace {name}", found="another file than the one that was loaded", hint="compare again")
-        return bytes(_opened(name, _read_values, start, length))
+        found: list[bytes] = _opened(name, _read_values, spans)
+        return found
 
     return Trace(name, tables, values)
 
@@ -555,7 +556,11 @@ def _rows(dataset: Any, table: Table, count: int) -> Array:
     return data
 
 
-def _read_values(file: Any, name: str, image: FileImage, start: int, length: int) -> bytes:
-    data = np.zeros(length, np.uint8)
-    _select(_dataset(file, name, BY_NAME["value_bytes"], image), data, start)
-    return data.tobytes()
+def _read_values(file: Any, name: str, image: FileImage, spans: Spans) -> list[bytes]:
+    dataset = _dataset(file, name, BY_NAME["value_bytes"], image)
+    found = []
+    for start, length in spans:
+        data = np.zeros(length, np.uint8)
+        _select(dataset, data, start)
+        found.append(data.tobytes())
+    return found

@@ -371,7 +371,7 @@ def test_what_was_flushed_survives_sigkill(path, seed):
     assert trace.shape(int(trace.events["shape"][row])) == trace.iteration(int(trace.events["path"][row])) == (last,)
     assert trace.source(int(trace.calls["stack"][last])) == Source("a.py", last, "f", f"line {last}")
     start, length = trace._tables["values"][trace.events["value"][row]].item()
-    assert trace._read_value(start, length) == b"%08d" % last
+    assert trace._read_values([(start, length)]) == [b"%08d" % last]
 
 
 def test_a_flush_that_was_interrupted_at_any_write_is_not_seen(path, monkeypatch):

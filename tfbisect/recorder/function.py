@@ -25,7 +25,17 @@ from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import Recording, array_of
 from tfbisect.recorder.rows import GroupReader
-from tfbisect.recorder.twin import GROUP_SIZE, PATH, QUEUE, QUEUE_SHAPES, QUEUE_TYPES, Twin, TwinBuilder, user_op
+from tfbisect.recorder.twin import (
+    GROUP_SIZE,
+    PATH,
+    QUEUE,
+    QUEUE_SHAPES,
+    QUEUE_TYPES,
+    Twin,
+    TwinBuilder,
+    note_kernels,
+    user_op,
+)
 
 # Of the process, not of one recording: twins and rows of an earlier recording may still be about.
 _fresh, _group_numbers = itertools.count(), itertools.count()
@@ -350,6 +360,7 @@ class FunctionRecorder:
         takers = _takers(nodes, len(definition.signature.input_arg), user)
         with recording.lock:
             graph = recording.writer.graph(user, name, GraphKind.TWIN, structure, nodes)
+            note_kernels(recording.writer, graph, twin.nodes)
             arguments = [-1] * len(definition.signature.input_arg)
             for local, node in enumerate(nodes):
                 dtype = definition.signature.input_arg[node.index].type if node.op == "_Arg" else 0

@@ -20,6 +20,7 @@ from tfbisect.recorder.session_dumps import Dump
 from tfbisect.recorder.session_graph import Layout, UserGraph
 from tfbisect.recorder.session_memory import Inbox
 from tfbisect.recorder.session_writes import Write
+from tfbisect.recorder.twin import note_kernels
 
 
 class Signature(NamedTuple):
@@ -99,6 +100,7 @@ def register(recording: Recording, plan: Plan, user: UserGraph) -> None:
     signature = plan.signature
     raw = f"{list(signature.feeds)} -> {list(signature.fetches)}, {list(signature.targets)}"
     plan.graph = writer.graph(plan.name, raw, GraphKind.SESSION, structure, nodes)
+    note_kernels(writer, plan.graph, layout.protos)
     for index, feed in enumerate(signature.feeds):
         dtype = layout.protos[arguments[index]].attr["T"].type if arguments[index] < len(layout.protos) else 0
         if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT):

@@ -15,7 +15,7 @@ repeatable programs unrepeatable (seen on ResNet-50).
 import collections
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from tfbisect.recorder import controlflow, ops
 from tfbisect.recorder.controlflow import base, slot
 from tfbisect.recorder.digest import DT_BOOL, DT_RESOURCE, DT_STRING, DT_UINT8, ITEMSIZE, REF, digestible
 from tfbisect.recorder.executed import ARGUMENTS, RESULTS
+from tfbisect.trace import TraceWriter
 
 DEPTH = 6  # nested loops that a path can name
 PATH = 1 + DEPTH  # a row's path: the call, then the iteration in each loop from the outermost in, -1 for none
@@ -112,6 +113,13 @@ def user_op(op: str) -> str:
         if name and op_def_registry.get(name) is not None:
             return name
     return op
+
+
+def note_kernels(writer: TraceWriter, graph: int, nodes: Iterable[Any]) -> None:
+    """Write down which ops of a graph ran as a kernel of another name; nodes: in the order they have in the trace."""
+    kernels = {str(local): node.op for local, node in enumerate(nodes) if user_op(node.op) != node.op}
+    if kernels:
+        writer.journal({"kind": "executed", "graph": graph, "ops": kernels})
 
 
 def _type(dtype: int) -> Any:

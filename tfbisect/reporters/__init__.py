@@ -9,6 +9,7 @@ import importlib.util
 import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 from tfbisect.errors import Usage
@@ -33,14 +34,23 @@ def formats() -> tuple[str, ...]:
 
 
 def guess_format(path: Path | None) -> str:
-    """The format that a file's name asks for: `result.json` is JSON; text for people otherwise."""
+    """The format that a file's name asks for: `result.json` is JSON; text for people otherwise.
+
+    A format's name is a suffix for it, and so are the `SUFFIXES` that its module names.
+    """
     suffix = "" if path is None else path.suffix.lower().removeprefix(".")
-    return suffix if suffix in formats() else "terminal"
+    if not suffix or suffix in formats():
+        return suffix or "terminal"
+    return next((name for name in formats() if suffix in getattr(_module(name), "SUFFIXES", ())), "terminal")
 
 
 def render(comparison: Comparison, format: str, page: Page) -> str:
     """The comparison as text in one of `formats()`, ending in a newline. Raises Usage for another format."""
-    for name in (format, format + _SUFFIX):
-        if format in formats() and importlib.util.find_spec(f"{__name__}.{name}") is not None:
-            return cast(str, importlib.import_module(f"{__name__}.{name}").render(comparison, page))
-    raise Usage("format", found=format, expected="one of " + ", ".join(formats()))
+    if format not in formats():
+        raise Usage("format", found=format, expected="one of " + ", ".join(formats()))
+    return cast(str, _module(format).render(comparison, page))
+
+
+def _module(format: str) -> ModuleType:
+    plain = f"{__name__}.{format}"
+    return importlib.import_module(plain if importlib.util.find_spec(plain) is not None else plain + _SUFFIX)

@@ -10,15 +10,15 @@ from tfbisect.reporters import Page
 
 def render(comparison: Comparison, page: Page) -> str:
     """ASCII only, and strict (no NaN or Infinity tokens), so that every parser reads it."""
-    return json.dumps(_strict(comparison.to_json()), indent=2, allow_nan=False) + "\n"
+    return json.dumps(strict(comparison.to_json()), indent=2, allow_nan=False) + "\n"
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
     """`value` with the numbers that JSON lacks as text; they can come from a program's environment or options."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
+        return {str(key): strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
+        return [strict(item) for item in value]
     return value

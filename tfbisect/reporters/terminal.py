@@ -11,11 +11,12 @@ import numpy as np
 from rich.padding import Padding
 from rich.text import Text
 
-from tfbisect.model import Comparison, Culprit, ForwardOp, GraphKind, Opaque, SiteKind
+from tfbisect.model import Comparison, Culprit, GraphKind, Opaque, SiteKind
 from tfbisect.outcomes import many_runs_of, tolerated_of
 from tfbisect.reporters import Page
+from tfbisect.reporters import _culprit as words
 from tfbisect.reporters._extras import many_runs, tolerance
-from tfbisect.reporters._text import bar, basename, columns, count, device, place, rows, safe, size, tails, to_string
+from tfbisect.reporters._text import bar, basename, columns, count, place, rows, safe, tails, to_string
 from tfbisect.tables import Trace
 
 Block = Text | Padding
@@ -29,18 +30,6 @@ CAUSES = 2
 TRACE_GRAPHS = 10
 
 COLOURS = {"identical": "bold green", "diverged": "bold red", "inconclusive": "bold yellow"}
-
-MEANING = {
-    "kernel": "got the same bits in both runs and gave other bits",
-    "rng": "drew other random numbers",
-    "input": "is where other data came in",
-    "state": "read something that was not the same before any recorded op wrote it",
-    "host": "took another value from Python",
-    "race": "did the same things in another order",
-    "environment": "got the same bits but ran under another set-up, and gave other bits",
-    "structure": "is the first place where other ops or shapes were executed",
-    "unknown": "differs, and nothing above it does",
-}
 
 
 def render(comparison: Comparison, page: Page) -> str:
@@ -90,7 +79,9 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
     if comparison.verdict == "identical" or not comparison.culprits:
         return
     culprit = comparison.culprits[0]
-    meaning = MEANING[culprit.category] if tolerated_of(comparison) is None else "is where the tolerance is passed"
+    meaning = (
+        words.MEANING[culprit.category] if tolerated_of(comparison) is None else "is where the tolerance is passed"
+    )
     yield Text(f"  {safe(culprit.op_type, page)} {meaning}.")
     pairs: list[tuple[str, Text | str]] = []
     if culprit.source is not None:
@@ -100,75 +91,20 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
             pairs.append(("", Text(safe(culprit.source.text.strip(), page), style="bold")))
     else:
         pairs.append(("line", "not known: no line of the program's own made this op"))
-    pairs.append(("op", safe(_node(culprit), page)))
+    pairs.append(("op", safe(words.node(culprit), page)))
+    if executed := words.executed(culprit):
+        pairs.append(("executed", safe(executed, page)))
     if culprit.forward_of is not None:
-        pairs.append(("belongs to", safe(_forward(culprit.forward_of), page)))
-    pairs.append(("when", safe(_when(culprit), page)))
-    pairs.append(("evidence", safe(_evidence(culprit), page)))
+        pairs.append(("belongs to", safe(words.forward(culprit.forward_of), page)))
+    pairs.append(("when", safe(words.when(culprit), page)))
+    pairs.append(("evidence", safe(words.evidence(culprit), page)))
     if culprit.last_common:
         pairs.append(("follows", safe(culprit.last_common, page) + " (the last op that both runs have)"))
     pairs += [("writer " + run, safe(writer, page)) for run, writer in zip("AB", culprit.writers, strict=False)]
-    pairs.append(("size", safe(_size(culprit), page)))
+    pairs.append(("size", safe(words.amount(culprit), page)))
     pairs.append(("category", culprit.category + (", and it dies out: no result differs" if culprit.contained else "")))
     pairs += _causes(culprit, page)
     yield rows(pairs)
-
-
-def _node(culprit: Culprit) -> str:
-    name = culprit.name if culprit.name != culprit.op_type else ""
-    parts = [name or culprit.op_type]
-    if culprit.slot > 0:
-        parts.append(f"output {culprit.slot}")
-    if culprit.device:
-        parts.append(f"on {device(culprit.device)}")
-    if culprit.replica is not None:
-        parts.append(f"replica {culprit.replica}")
-    if culprit.thread:
-        parts.append(f"thread {culprit.thread}")
-    return ", ".join(parts)
-
-
-def _forward(forward: ForwardOp) -> str:
-    kind = f" ({forward.op_type})" if forward.op_type else ""
-    line = f", {place(forward.source)}: {forward.source.text.strip()}" if forward.source else ""
-    return f"{forward.name}{kind}{line}"
-
-
-def _when(culprit: Culprit) -> str:
-    def moment(step: int | None, call: int | None, iteration: Sequence[int]) -> str:
-        parts = [] if step is None else [f"step {step}"]
-        if call is not None:
-            parts.append(f"call {call}")
-        if iteration:
-            parts.append("iteration " + ".".join(str(i) for i in iteration))
-        return ", ".join(parts) or "once"
-
-    text = moment(culprit.step, culprit.call, culprit.iteration)
-    if culprit.function and culprit.call is not None:
-        text += f" of {culprit.function}" if not culprit.iteration else f", in {culprit.function}"
-    other = culprit.b
-    if other is None:
-        return text + " (in run A only)"
-    if (other.step, other.call, other.iteration) != (culprit.step, culprit.call, culprit.iteration):
-        text += f" (in run B: {moment(other.step, other.call, other.iteration)})"
-    return text + ", counted from 0"
-
-
-def _evidence(culprit: Culprit) -> str:
-    if culprit.explanation:
-        return culprit.explanation
-    if not culprit.inputs:
-        return "it has no recorded inputs: the difference enters here"
-    equal = sum(item.equal for item in culprit.inputs)
-    return f"{equal} of {count(len(culprit.inputs), 'input')} bit-identical"
-
-
-def _size(culprit: Culprit) -> str:
-    difference = culprit.difference
-    if difference is None:
-        return "not known: values of this op were not kept"
-    basis = f"; {difference.basis}" if difference.basis else ""
-    return f"{size(difference)} ({difference.dtype}{basis})"
 
 
 def _causes(culprit: Culprit, page: Page) -> Iterator[tuple[str, Text | str]]:
@@ -286,9 +222,17 @@ def _warnings(comparison: Comparison, page: Page) -> Iterator[Block]:
 
 
 def _next(comparison: Comparison, page: Page) -> Iterator[Block]:
-    line = Text("Next  ", style="bold")
-    line.append(safe("python -m tfbisect " + shlex.join(_command(comparison)), page), style="default not bold")
-    yield line
+    for number, command in enumerate(filter(None, (_command(comparison), _page_command(comparison)))):
+        line = Text("      " if number else "Next  ", style="bold")
+        line.append(safe("python -m tfbisect " + shlex.join(command), page), style="default not bold")
+        yield line
+
+
+def _page_command(comparison: Comparison) -> list[str]:
+    """The arguments of the command that draws what does not fit here."""
+    paths = [str(run["path"]) for run in comparison.runs if "path" in run]
+    drawn = comparison.verdict == "diverged" and comparison.culprits and len(paths) == 2
+    return ["compare", *paths, "-o", "report.html"] if drawn else []
 
 
 def _command(comparison: Comparison) -> list[str]:

@@ -1,0 +1,306 @@
+"""All that differs between two runs, told in bounded space: op by op, step by step, and along the way to a result.
+
+Blames nothing; `bisector` judged each difference.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tfbisect.bisector import Findings, What
+from tfbisect.culprits import shown
+from tfbisect.model import GraphKind, Json, SiteKind, finite
+from tfbisect.sizes import COLUMNS, Sizes, columns
+from tfbisect.steps import Steps
+from tfbisect.tables import dtype_name
+
+Ints = npt.NDArray[np.int64]
+
+OPS = 2000  # differing ops that are listed
+STEPS = 400  # rows of the time line; neighbouring steps are added up beyond it
+POINTS = 200  # of the way to a result
+MEASURED_STEPS, MEASURED_OPS = 60, 8  # of the errors in the time line
+
+STATES = ("culprit", "undecided", "receiver")
+_CODE = {What.CULPRIT: 0, What.UNDECIDED: 1, What.RECEIVER: 2, What.QUIET: 3}
+_QUIET = 3
+_NO_STEP = -1
+
+OP_COLUMNS = (
+    "state", "op_type", "name", "function", "slot", "events", "step", "last_step", "call", "iteration",
+    "source", "dtype", "shape", *COLUMNS,
+)  # fmt: skip
+EVENT_COLUMNS = (
+    "state", "op_type", "name", "function", "slot", "step", "call", "iteration", "file", "line", "dtype", "shape",
+)  # fmt: skip
+
+
+class _Ops(NamedTuple):
+    """The differing events by op. group: the op of each event; first: the event that each op is told by."""
+
+    group: Ints
+    first: Ints
+    counts: Ints
+    states: Ints
+    last_step: Ints
+    order: Ints
+
+
+class Overview:
+    """Tells of all differing events of run A. steps: of run A."""
+
+    def __init__(self, findings: Findings, steps: Steps, sizes: Sizes) -> None:
+        self._findings, self._steps, self._sizes = findings, steps, sizes
+        self._run = findings.equality.a
+        alignment = findings.equality.alignment
+        codes = np.fromiter((_CODE[judged.what] for judged in findings.judgements), np.int64, len(findings.judgements))
+        codes[list(findings.file_names)] = _QUIET
+        if not findings.suspects:
+            codes[codes == 0] = 1  # nothing is blamed
+        counted = codes != _QUIET
+        self._numbers: Ints = np.flatnonzero(counted)
+        self._codes: Ints = codes[counted]
+        self._rows: Ints = alignment.rows_a[alignment.differs][counted]
+        self._calls: Ints = np.asarray(self._run.event_call, np.int64)[self._rows]
+
+    # -- op by op ----------------------------------------------------------------------------------------------------
+
+    def differing(self) -> Json:
+        """Each op that differs at least once: at most OPS of them, culprits first, then as they ran."""
+        ops = self._ops
+        listed = ops.order[:OPS]
+        numbers = self._numbers[ops.first[listed]].tolist()
+        self._sizes.measure(numbers)
+        rows, sources = [], dict[tuple[str, int, str], int]()
+        for op, number in zip(listed.tolist(), numbers, strict=True):
+            cells = self._cells(int(ops.first[op]))
+            cells |= {"events": int(ops.counts[op]), "state": STATES[int(ops.states[op])]}
+            cells["last_step"] = _step(int(ops.last_step[op]))
+            cells |= columns(self._sizes.get(number))
+            source = None if cells["file"] is None else (cells["file"], cells["line"], cells["text"])
+            cells["source"] = None if source is None else sources.setdefault(source, len(sources))
+            rows.append([cells[name] for name in OP_COLUMNS])
+        return {
+            "columns": list(OP_COLUMNS),
+            "rows": rows,
+            "sources": [{"file": file, "line": line, "text": text} for file, line, text in sources],
+            "ops": len(ops.order),
+            "events": len(self._rows),
+            "left_out": len(ops.order) - len(rows),
+        }
+
+    def events(self) -> "DifferingEvents":
+        """All differing events, for tables in memory."""
+        return DifferingEvents(len(self._rows), self._columns)
+
+    def _columns(self) -> dict[str, Sequence[Any]]:
+        """Column by column; what belongs to an op is looked up once for each op."""
+        ops = self._ops
+        cells = [self._cells(first) for first in ops.first.tolist()]
+        group = ops.group.tolist()
+        found: dict[str, Sequence[Any]] = {}
+        for name in EVENT_COLUMNS:
+            if name not in ("state", "step", "call", "iteration"):
+                found[name] = [cells[op][name] for op in group]
+        run = self._run
+        found["state"] = [STATES[code] for code in self._codes.tolist()]
+        found["step"] = [_step(step) for step in self._step.tolist()]
+        found["call"] = [self._steps.ordinal(call) if call >= 0 else None for call in self._calls.tolist()]
+        found["iteration"] = [run.path(run.event_path[row]) for row in self._rows.tolist()]
+        return {name: found[name] for name in EVENT_COLUMNS}
+
+    def _cells(self, at: int) -> Json:
+        """What is told of an op, by one of its events."""
+        run, row, call = self._run, int(self._rows[at]), int(self._calls[at])
+        flow, _node, slot, kind = run.node_of(row)
+        name, op_type, source = shown(run, row)
+        eager = flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY)
+        shape = run.trace.shape(run.event_shape[row])
+        return {
+            "op_type": op_type,
+            "name": name,
+            "function": "" if eager else flow.graph.name,
+            "slot": 0 if kind == SiteKind.WRITE else slot,
+            "step": _step(int(self._step[at])),
+            "call": self._steps.ordinal(call) if call >= 0 else None,
+            "iteration": list(run.path(run.event_path[row])),
+            "file": source.file if source else None,
+            "line": source.line if source else None,
+            "text": source.text.strip() if source else None,
+            "dtype": dtype_name(run.dtype(row)),
+            "shape": None if shape is None else list(shape),
+        }
+
+    @cached_property
+    def _ops(self) -> _Ops:
+        run = self._run
+        sites = run.trace.events["site"][self._rows].astype(np.int64)
+        graphs = run.trace.sites["graph"][sites] if len(sites) else sites
+        kinds = np.asarray([graph.kind == GraphKind.EAGER for graph in run.trace.graphs], np.int64)
+        stacks = run.trace.calls["stack"].astype(np.int64)[self._calls] * kinds[graphs] if len(sites) else sites
+        order = np.argsort(self._rows, kind="stable")  # first means executed first
+        keys = (sites << 32 | stacks)[order]
+        _, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        back = np.empty(len(order), np.int64)
+        back[order] = group.reshape(-1)
+        states = np.full(len(counts), _QUIET, np.int64)
+        np.minimum.at(states, back, self._codes)
+        last_step = np.full(len(counts), _NO_STEP, np.int64)
+        np.maximum.at(last_step, back, self._step)
+        first = order[first]
+        # An op that is a culprit once is told by the moment it was.
+        culprits = np.flatnonzero(self._codes == 0)
+        culprits = culprits[np.argsort(self._rows[culprits], kind="stable")][::-1]
+        first[back[culprits]] = culprits
+        ranking = np.lexsort((self._rows[first], states))
+        return _Ops(back, first, counts, states, last_step, ranking)
+
+    @cached_property
+    def _step_of_call(self) -> Ints:
+        """The step of each call of A, and at the end that of constants: none."""
+        steps = [self._steps.step(call) for call in range(len(self._run.graph_of))]
+        return np.asarray([_NO_STEP if step is None else step for step in steps] + [_NO_STEP], np.int64)
+
+    @cached_property
+    def _step(self) -> Ints:
+        found: Ints = self._step_of_call[self._calls]
+        return found
+
+    # -- step by step ------------------------------------------------------------------------------------------------
+
+    def timeline(self) -> list[Json]:
+        """For each step (null: outside all) how many events were compared, what differs, and how much."""
+        compared = self._step_of_call[
+            np.asarray(self._run.event_call, np.int64)[self._findings.equality.alignment.rows_a]
+        ]
+        ranges = _ranges(np.unique(compared))
+        lows = np.asarray([low for low, _ in ranges], np.int64)
+        order = np.argsort(lows, kind="stable")
+
+        def place(steps: Ints) -> Ints:
+            return order[np.searchsorted(lows[order], steps, "right") - 1]
+
+        paired = np.bincount(place(compared), minlength=len(ranges)).tolist()
+        cells = place(self._step) * len(STATES) + self._codes
+        counted = np.bincount(cells, minlength=len(ranges) * len(STATES)).reshape(-1, len(STATES)).tolist()
+        errors = self._errors()
+        found: list[Json] = []
+        for (low, high), count, counts in zip(ranges, paired, counted, strict=True):
+            item: Json = {"step": _step(low), "to": _step(high), "compared": count}
+            item |= {"differing": sum(counts), **dict(zip(STATES, counts, strict=True))}
+            sizes = [size for step, size in errors if low <= step <= high]
+            for name in ("max_ulp", "max_abs", "max_rel"):
+                largest = max((value for each in sizes if (value := getattr(each, name)) is not None), default=None)
+                item[name] = finite(largest)
+            found.append(item)
+        return found
+
+    def _errors(self) -> list[tuple[int, Any]]:
+        """Sizes at many steps of the few ops whose values were kept most often, so that steps can be compared."""
+        kept = np.asarray(self._sizes.kept, np.bool_)[self._numbers] & (self._step != _NO_STEP)
+        at = np.flatnonzero(kept)
+        if not len(at):
+            return []
+        steps = _thinned(np.unique(self._step[at]), MEASURED_STEPS)
+        at = at[np.isin(self._step[at], steps)]
+        groups, counts = np.unique(self._ops.group[at], return_counts=True)
+        chosen = groups[np.argsort(-counts, kind="stable")[:MEASURED_OPS]]
+        at = at[np.isin(self._ops.group[at], chosen)]
+        _, last = np.unique(np.stack([self._step[at], self._ops.group[at]])[:, ::-1], axis=1, return_index=True)
+        at = at[len(at) - 1 - last]  # of a step, what an op gave last
+        numbers = self._numbers[at].tolist()
+        self._sizes.measure(numbers)
+        sizes = [(step, self._sizes.get(number)) for step, number in zip(self._step[at].tolist(), numbers, strict=True)]
+        return [(step, size) for step, size in sizes if size is not None]
+
+    # -- along the way to a result -----------------------------------------------------------------------------------
+
+    def growth(self) -> Json | None:
+        """How the first culprit's difference grows on its way to the last result that it reaches.
+
+        Of all ways it is the one with the fewest events whose values were not kept. None without a culprit, or where
+        one run only has it.
+        """
+        suspects = self._findings.suspects
+        if not suspects or suspects[0].number < 0:
+            return None
+        way = self._way(suspects[0].number)
+        at = {number: position for position, number in enumerate(way)}
+        kept = [number for number in way if self._sizes.kept[number]]
+        chosen = np.asarray(kept or way, np.int64)
+        told = sorted({*_thinned(chosen, POINTS).tolist(), way[0], way[-1]}, key=at.__getitem__)
+        self._sizes.measure(told)
+        place = {number: index for index, number in enumerate(self._numbers.tolist())}
+        points = []
+        for number in told:
+            cells = self._cells(place[number])
+            point = {name: cells[name] for name in ("op_type", "name", "function", "step", "iteration", "file", "line")}
+            points.append({"position": at[number], **point, **columns(self._sizes.get(number))})
+        return {"events": len(way), "points": points, "left_out": len(way) - len(points)}
+
+    def _way(self, start: int) -> list[int]:
+        """Differing events from one to the last result below it, each taking the one before."""
+        effects, events = self._findings.effects, len(self._findings.judgements)
+        cost, before = {start: 0}, {start: -1}
+        waiting = deque([start])
+        done: set[int] = set()
+        counted = set(self._numbers.tolist())
+        while waiting:
+            here = waiting.popleft()
+            if here in done:
+                continue
+            done.add(here)
+            for follower in effects.followers[here]:
+                if follower < events and follower not in counted:
+                    continue
+                free = follower >= events or self._sizes.kept[follower]
+                reached = cost[here] + (0 if free else 1)
+                if reached < cost.get(follower, reached + 1):
+                    cost[follower], before[follower] = reached, here
+                    (waiting.appendleft if free else waiting.append)(follower)
+        below = [number for number in done if number < events]
+        ends = [number for number in below if number in effects.to_results] or below
+        rows = self._findings.equality.pairs
+        at = max(ends, key=lambda number: (self._run.event_call[rows[number][0]], rows[number][0]))
+        way = []
+        while at >= 0:
+            way.append(at)
+            at = before[at]
+        return [number for number in reversed(way) if number < events]
+
+
+class DifferingEvents:
+    """The differing events of a comparison as columns, made when they are asked for. Keeps the traces in memory."""
+
+    def __init__(self, count: int, columns: Callable[[], dict[str, Sequence[Any]]]) -> None:
+        self._count, self._columns = count, columns
+
+    def __len__(self) -> int:
+        return self._count
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """{name: one value for each event}; the names are those of EVENT_COLUMNS."""
+        return self._columns()
+
+
+def _step(step: int) -> int | None:
+    return None if step == _NO_STEP else step
+
+
+def _ranges(steps: Ints) -> list[tuple[int, int]]:
+    """(first, last) of groups of neighbouring steps, STEPS at most; what is outside all steps comes last."""
+    real = steps[steps != _NO_STEP].tolist()
+    each = -(-len(real) // STEPS) or 1
+    found = [(real[i], real[min(i + each, len(real)) - 1]) for i in range(0, len(real), each)]
+    return found + [(_NO_STEP, _NO_STEP)] * (len(real) < len(steps))
+
+
+def _thinned(items: Ints, most: int) -> Ints:
+    """At most so many of them, evenly, the first and the last among them."""
+    if len(items) <= most:
+        return items
+    return items[np.unique(np.linspace(0, len(items) - 1, most).round().astype(np.int64))]
