@@ -16,6 +16,9 @@ Json = dict[str, Any]
 COMPARISON_FORMAT = 1
 """The `format` of the JSON of a comparison."""
 
+ENTERING_STATE = "EnteringState"
+"""The op type that stands for what came into the recorded steps from before."""
+
 NO_CALL = 2**64 - 1
 """The call id of events that hold for every call of a graph: its constants."""
 
@@ -36,6 +39,7 @@ class NodeFlag(enum.IntFlag):
     HOST = 16  # runs Python
     WRITER = 32  # writes a variable
     HOSTVALUE = 64  # not an op: a value that Python handed in, named after the first op that took it
+    ENTERING = 128  # not an op: what a variable held, or an op had made, when the recorded steps began
 
 
 class SiteKind(enum.IntEnum):

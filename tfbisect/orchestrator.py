@@ -39,6 +39,7 @@ class Program:
     xla: str = "opaque"
     output_to_stderr: bool = False
     log: Path | None = None
+    options: tuple[str, ...] = ()  # further options of `record`
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def check_program(path: Path) -> Path:
 def record_command(program: Program, trace: Path, *options: str) -> list[str]:
     """The command that records one run of a program in a fresh process."""
     command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
-    return [*command, "--xla", program.xla, *options, str(program.path), *program.arguments]
+    return [*command, "--xla", program.xla, *program.options, *options, str(program.path), *program.arguments]
 
 
 def record_once(program: Program, trace: Path, say: Say) -> int:

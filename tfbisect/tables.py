@@ -304,6 +304,9 @@ class Trace:
         self.info: dict[str, Any] = {}
         self.dropped: dict[str, int] = {}
         self.end: dict[str, Any] | None = None
+        self.states: list[dict[str, Any]] = []  # of the program between its steps, where they were taken
+        self.state_cost: dict[str, Any] | None = None
+        self.variable_names: dict[int, str] = {}  # of those in `states`, by their number
         opaque: dict[tuple[str, str, str], Opaque] = {}
         *lines, rest = self._tables["journal"].tobytes().split(b"\n")
         bad = int(bool(rest))
@@ -334,6 +337,16 @@ class Trace:
         elif kind == "dropped":
             what = str(entry["what"])
             self.dropped[what] = self.dropped.get(what, 0) + int(entry["count"])
+        elif kind == "state":
+            variables = [(int(number), int(value)) for number, value in entry["variables"]]
+            results = [int(value) for value in entry["results"]]
+            self.states.append(
+                {"at": int(entry["at"]), "step": int(entry["step"]), "variables": variables, "results": results}
+            )
+        elif kind == "variable":
+            self.variable_names[int(entry["number"])] = str(entry["name"])
+        elif kind == "state_cost":
+            self.state_cost = {key: float(entry[key]) for key in ("seconds", "of", "steps")}
         elif kind == "end":
             self.end = {key: entry.get(key) for key in ("status", "exit", "reason")}
 

@@ -19,7 +19,7 @@ LAYERS = [
     {"provenance", "nodes"},
     {"threads"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
-    {"equality", "steps", "verification"},
+    {"equality", "longruns", "steps", "verification"},
     {"effects"},
     {"bisector", "categories"},
     {"culprits"},

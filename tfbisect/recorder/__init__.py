@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
 from tfbisect.recorder.hooks import Hooks
+from tfbisect.recorder.window import PLAIN, Window, Wish
 
 if TYPE_CHECKING:
     from tfbisect.recorder.eager import EagerRecorder
     from tfbisect.recorder.function import FunctionRecorder
     from tfbisect.recorder.recording import Recording
     from tfbisect.recorder.session import SessionRecorder
+    from tfbisect.recorder.watch import Watch
 
 _current: "_Session | None" = None  # the one recording of this process
 
@@ -34,7 +36,7 @@ class _Session:
 
     def __init__(
         self, path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str],
-        program: str | None,
+        program: str | None, wish: Wish,
     ) -> None:  # fmt: skip
         self.path = Path(path)
         if self.path.exists() and not force:
@@ -45,7 +47,7 @@ class _Session:
             raise Usage("xla", found=xla, expected="opaque or expand")
         self._xla = xla
         self._values, self._force, self._program = values, force, program
-        self._argv = list(argv)
+        self._argv, self._wish = list(argv), wish
         self._lock = threading.RLock()
         self._hooks = Hooks(self)
         self._pid = os.getpid()
@@ -53,6 +55,7 @@ class _Session:
         self._functions: FunctionRecorder | None = None
         self._eager: EagerRecorder | None = None
         self._sessions: SessionRecorder | None = None
+        self._watch: Watch | None = None
         self._context_told = False
         self._before: frozenset[str] = frozenset()
         self.failed = False
@@ -74,12 +77,19 @@ class _Session:
             streams = self._functions is not None and self._functions.has_streams
             self._hooks.remove(keep_calls=streams)
             if recording.active:
+                if self._watch is not None and self._watch.stopped is None:
+                    self._watch.finish()
                 self._tell_tensorflow()
                 recording.close(exit_status, reason)
             if self._functions is not None:
                 self._functions.release()
             if self._sessions is not None:
                 self._sessions.release()
+
+    @property
+    def stopped(self) -> int | None:
+        """The exit status that the program was ended with before its own end; None if it was not."""
+        return self._watch.stopped if self._watch is not None else None
 
     @property
     def summary(self) -> str:
@@ -110,11 +120,15 @@ class _Session:
                 return plain(context, name, inputs, outputs)
         self._hooks.attach()
         assert self._functions is not None
+        if self._watch is not None:
+            return self._watch.call(self._functions, context, name, inputs, outputs)
         return self._functions.call(name, inputs, outputs)
 
     def function_removed(self, context: Any, name: str) -> None:
         if self._functions is not None and os.getpid() == self._pid:
             self._functions.forget(name)
+            if self._watch is not None:
+                self._watch.forget(name)
 
     def op_callback(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("graph") is not None or os.getpid() != self._pid or self.failed:
@@ -168,10 +182,26 @@ class _Session:
 
                 writer = TraceWriter(self.path, force=self._force)
                 self._recording = Recording(writer, ValuePolicy(self._values), self._program)
-                run = runinfo.at_start(self._program, self._argv, {"values": self._values, "xla": self._xla})
+                options = {"values": self._values, "xla": self._xla}
+                if self._wish.window != Window():
+                    options["steps"] = str(self._wish.window)
+                run = runinfo.at_start(self._program, self._argv, options)
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
+                if not self._wish.is_plain:
+                    self._start_watch(self._recording)
             return self._recording
+
+    def _start_watch(self, recording: "Recording") -> None:
+        from tfbisect.recorder import entering, state, watch
+        from tfbisect.trace import load
+
+        recording.entering = entering.Entering(recording)
+        keeper = None
+        if self._wish.state:
+            other = load(self._wish.against).states if self._wish.against is not None else None
+            keeper = state.StateKeeper(recording, recording.entering, other)
+        self._watch = watch.Watch(recording, self._wish, keeper, lambda reason: self.stop(reason=reason))
 
     def _start_eager(self) -> None:
         with self._lock:
@@ -215,18 +245,21 @@ class _Session:
 
 @contextlib.contextmanager
 def record(
-    path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque"
-) -> Iterator[None]:
+    path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque",
+    steps: str | None = None,
+) -> Iterator[None]:  # fmt: skip
     """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
 
     values: which tensors are kept beside their digests: "none", "auto" (up to 4 KiB each, 256 MiB in all), "all" or a
     regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file. xla:
     "opaque" leaves functions that XLA compiles as they are, one event for each result; "expand" runs and records them
-    op by op without XLA, which is another program and may give other bits.
+    op by op without XLA, which is another program and may give other bits. steps: "FIRST:LAST" records only these steps
+    of the program op by op, without LAST; what runs in others runs as it is.
 
     Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
     """
-    session = _begin(path, values, force, xla, sys.argv, None)
+    wish = PLAIN if steps is None else Wish(Window.parse(steps))
+    session = _begin(path, values, force, xla, sys.argv, None, wish)
     try:
         yield
     finally:
@@ -241,7 +274,7 @@ def step() -> None:
 
 def run_program(
     path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
-    force: bool = False, xla: str = "opaque",
+    force: bool = False, xla: str = "opaque", wish: Wish = PLAIN,
 ) -> int:  # fmt: skip
     """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
 
@@ -253,7 +286,7 @@ def run_program(
     file = Path(program)
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
-    session = _begin(path, values, force, xla, [str(program), *args], str(file))
+    session = _begin(path, values, force, xla, [str(program), *args], str(file), wish)
     status: list[int | None] = [None]
 
     def close() -> None:
@@ -262,7 +295,10 @@ def run_program(
 
     atexit.register(close)
     _close_before_hard_exit(session)
-    ended = status[0] = run_main(file, [str(program), *args])
+    ended = run_main(file, [str(program), *args])
+    if session.stopped is not None:
+        ended = session.stopped
+    status[0] = ended
     if endstate := os.environ.get("TFBISECT_END_STATE"):
         session.write_end_state(endstate, ended)
     session.open()  # where nothing ran TensorFlow: while the interpreter ends, h5py cannot be imported any more
@@ -270,12 +306,13 @@ def run_program(
 
 
 def _begin(
-    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None
-) -> _Session:
+    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None,
+    wish: Wish,
+) -> _Session:  # fmt: skip
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(path, values, force, xla, argv, program)
+    session = _Session(path, values, force, xla, argv, program, wish)
     session.start()
     _current = session
     return session
