@@ -23,11 +23,12 @@ class By(enum.IntEnum):
 class Progress:
     """Counts steps. `changed` is called at each change, after it: the program is then between two steps.
 
-    `number`: the step that the program is in, from 0; -1 for none.
+    `number`: the step that the program is in, from 0; -1 for none. `late`: during `changed`, whether the step has begun
+    with a write that is done already.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        self.by, self.number = By.NOTHING, -1
+        self.by, self.number, self.late = By.NOTHING, -1, False
         self._changed = changed
         self._calls: Counter[str] = Counter()
         self._round: set[Any] = set()  # what this step wrote, by line and variable
@@ -52,21 +53,23 @@ class Progress:
         if self._calls[name] - 1 > self.number:
             self._to(self._calls[name] - 1)
 
-    def written(self, write: Any) -> bool:
-        """An eager op wrote a variable; write: its line and the variable. -> Whether that began the step.
+    def written(self, write: Any) -> None:
+        """An eager op wrote a variable; write: its line and the variable.
 
         A step ends with the last write that the step before it had, if it has all of them, so that the next one begins
         before its first op; else before the first write that it did already.
         """
         if self.by > By.EAGER:
-            return False
-        begins = write in self._round
-        if begins or self.by == By.NOTHING:
-            self._next_round()
+            return
+        if write in self._round or self.by == By.NOTHING:
+            self.late = True
+            try:
+                self._next_round()
+            finally:
+                self.late = False
         self._round.add(write)
         if self._last_round and self._round >= self._last_round:
             self._next_round()
-        return begins
 
     def _next_round(self) -> None:
         number = self.number + 1

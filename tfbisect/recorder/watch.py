@@ -35,7 +35,7 @@ class Watch:
     ) -> None:  # fmt: skip
         self._recording, self._wish, self._keeper, self._end = recording, wish, keeper, end
         self._written: dict[str, frozenset[int]] = {}
-        self._skipped: Any = None  # the handle of the variable whose write, done already, began the step
+        self._skipped: Any = None  # the handle of the variable that is being written
         self.progress = Progress(self._step_changed)
         self.stopped: int | None = None  # the exit status, once the program is being ended
         recording.watch = self
@@ -122,7 +122,7 @@ class Watch:
             return self._stop(f"step {step} begins, and the steps to record are over", 0)
         live = window.holds(step) and (step >= 0 or recording.live)
         if live and not recording.live:
-            self._entering.opened(self._skipped)
+            self._entering.opened(self._skipped if self.progress.late else None)
         recording.live = live
 
     def finish(self) -> None:
