@@ -72,7 +72,8 @@ class StateKeeper:
         return different
 
     def finish(self) -> None:
-        """The last step has ended."""
+        """The last step has ended. Whether its results were to be taken was told before anyone knew it was the last."""
+        self._results = []
         self._take()
         elapsed = time.perf_counter() - (self._began or time.perf_counter())
         self._recording.writer.journal({"kind": "state_cost", "seconds": self._spent, "of": elapsed, "steps": self._at})
