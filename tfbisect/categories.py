@@ -82,6 +82,8 @@ class Categories:
             return "host"
         if self._shapes_differ(row, other):
             return "structure"
+        if node.flags & NodeFlag.ENTERING:
+            return "state"
         if self._a.host_value(row):
             return self.of_host_value(number, row)
         if node.flags & NodeFlag.RANDOM:

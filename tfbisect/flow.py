@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from tfbisect.model import Edge, Graph, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.model import ENTERING_STATE, Edge, Graph, GraphKind, Node, NodeFlag, SiteKind
 
 SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 MERGES = frozenset({"Merge", "RefMerge", "_MklMerge"})
@@ -24,7 +24,7 @@ _RESOURCES = re.compile(
 )
 _VARIANTS = re.compile(r"Dataset|TensorList|Optional|Variant|TensorMap")
 VARIANT, STRING = 21, 7  # DataType numbers of tensorflow/core/framework/types.proto
-OVERWRITES = frozenset({"AssignVariableOp", "Assign"})  # what was there before does not matter
+OVERWRITES = frozenset({"AssignVariableOp", "Assign", ENTERING_STATE})  # what was there before does not matter
 # Takes a variable's handle and gives nothing of its bytes away, or overwrites them unseen.
 IGNORES_STATE = OVERWRITES | frozenset({
     "VarIsInitializedOp", "IsVariableInitialized", "VarHandleOp", "DestroyResourceOp",

@@ -17,6 +17,9 @@ Json = dict[str, Any]
 COMPARISON_FORMAT = 1
 """The `format` of the JSON of a comparison."""
 
+ENTERING_STATE = "EnteringState"
+"""The op type that stands for what came into the recorded steps from before."""
+
 NO_CALL = 2**64 - 1
 """The call id of events that hold for every call of a graph: its constants."""
 
@@ -38,6 +41,7 @@ class NodeFlag(enum.IntFlag):
     WRITER = 32  # writes a variable
     HOSTVALUE = 64  # not an op: a value that Python handed in, named after the first op that took it
     LAST_ONLY = 128  # writes a variable in a loop, and only the last of its writes has an event
+    ENTERING = 256  # not an op: what a variable held, or an op had made, when the recorded steps began
 
 
 class SiteKind(enum.IntEnum):

@@ -42,6 +42,7 @@ class Program:
     data: bool = False
     output_to_stderr: bool = False
     log: Path | None = None
+    options: tuple[str, ...] = ()  # further options of `record`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ def record_command(program: Program, trace: Path, *options: str) -> list[str]:
     """The command that records one run of a program in a fresh process."""
     command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
     data = ["--data"] if program.data else []
-    return [*command, "--xla", program.xla, *data, *options, str(program.path), *program.arguments]
+    command += ["--xla", program.xla, *data, *program.options, *options]
+    return [*command, str(program.path), *program.arguments]
 
 
 def record_once(program: Program, trace: Path, say: Say) -> int:

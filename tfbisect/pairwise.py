@@ -15,7 +15,7 @@ from tfbisect.alignment import Alignment, pair
 from tfbisect.bisector import Findings, What, bisect
 from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
-from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated
+from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.overview import Overview
 from tfbisect.provenance import Run
@@ -84,6 +84,7 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
                 f"trace {each.path}", found="no recorded op", hint=f"python -m tfbisect info {os.fspath(each.path)}"
             )
     _check_schemes(a, b)
+    _check_steps(a, b)
     found = pair(a, b, by_name=by_name)
     _check_related(found)
     return found
@@ -99,6 +100,22 @@ def _check_schemes(a: Trace, b: Trace) -> None:
     one, two = a.info.get("digest"), b.info.get("digest")
     if one != two:
         raise SchemeMismatch("digests", found=f"{one} in {a.path}, {two} in {b.path}", expected="one scheme")
+
+
+def _steps_recorded(each: Trace) -> str | None:
+    """The steps that were recorded op by op, as `record --steps` took them; None: all."""
+    options = each.info.get("options")
+    steps = options.get("steps") if isinstance(options, dict) else None
+    return None if steps is None else str(steps)
+
+
+def _check_steps(a: Trace, b: Trace) -> None:
+    """Calls are paired by their order, so other steps would be taken for each other."""
+    one, two = _steps_recorded(a), _steps_recorded(b)
+    if one != two:
+        found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
+        hint = f"python -m tfbisect record --steps {one or two} program.py"
+        raise Usage("traces of other steps", found=found, expected="the same steps in both", hint=hint)
 
 
 def _check_related(alignment: Alignment) -> None:
@@ -177,6 +194,9 @@ def _receivers(findings: Findings, portraits: Portraits) -> tuple[tuple[int | No
 
 def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], coverage: Coverage) -> list[str]:
     found = [f"run {letter}: {problem}" for letter, each in (("A", a), ("B", b)) for problem in each.problems]
+    steps = _steps_recorded(a)
+    if steps is not None:
+        found.append(f"only steps {steps} were recorded; calls are counted from the first one recorded")
     found += _hidden(findings)
     found += _undecided(findings)
     if len(findings.suspects) > SHOWN:

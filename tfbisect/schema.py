@@ -50,7 +50,7 @@ class Table(NamedTuple):
 TABLES = (
     Table(
         "journal",
-        "JSON lines: `info`, `opaque`, `dropped`, `reads`, `executed`, `end`",
+        "JSON lines: `info`, `opaque`, `dropped`, `reads`, `executed`, `state`, `variable`, `state_cost`, `end`",
         (Column("", "<u1", "UTF-8 bytes; a line without its newline was cut off"),),
         4096,
     ),
@@ -119,7 +119,12 @@ TABLES = (
             Column("index", "<i4", "number of an argument or result, else -1"),
             Column("forward", "<i4", "node of this graph whose gradient or update this op is part of, or -1"),
             Column("forward_name", "<u4", "string"),
-            Column("flags", "<u2", "1 stateful, 2 random, 4 forwarder, 8 opaque, 16 host, 32 writer, 128 last write"),
+            Column(
+                "flags",
+                "<u2",
+                "1 stateful, 2 random, 4 forwarder, 8 opaque, 16 host, 32 writer, 64 host value, 128 last write, "
+                "256 entering",
+            ),
             Column("frame", "<u4", "string: names of the loop frames, outermost first, one a line"),
         ),
         256,

@@ -342,6 +342,9 @@ class Trace:
         self.end: dict[str, Any] | None = None
         self.reads: list[tuple[int, int, int]] = []
         self.executed: dict[tuple[int, int], str] = {}  # (graph, node): the kernel that ran in the place of its op
+        self.states: list[dict[str, Any]] = []  # of the program between its steps, where they were taken
+        self.state_cost: dict[str, Any] | None = None
+        self.variable_names: dict[int, str] = {}  # of those in `states`, by their number
         opaque: dict[tuple[str, str, str], Opaque] = {}
         *lines, rest = self._tables["journal"].tobytes().split(b"\n")
         bad = int(bool(rest))
@@ -377,6 +380,16 @@ class Trace:
         elif kind == "executed":
             graph = int(entry["graph"])
             self.executed.update({(graph, int(node)): str(op) for node, op in entry["ops"].items()})
+        elif kind == "state":
+            variables = [(int(number), int(value)) for number, value in entry["variables"]]
+            results = [int(value) for value in entry["results"]]
+            self.states.append(
+                {"at": int(entry["at"]), "step": int(entry["step"]), "variables": variables, "results": results}
+            )
+        elif kind == "variable":
+            self.variable_names[int(entry["number"])] = str(entry["name"])
+        elif kind == "state_cost":
+            self.state_cost = {key: float(entry[key]) for key in ("seconds", "of", "steps")}
         elif kind == "end":
             self.end = {key: entry.get(key) for key in ("status", "exit", "reason")}
 

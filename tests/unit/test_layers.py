@@ -20,7 +20,7 @@ LAYERS = [
     {"provenance", "nodes", "outcomes"},
     {"threads", "pipelines", "upstream"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
-    {"equality", "graphdiff", "steps", "verification", "written"},
+    {"equality", "graphdiff", "longruns", "steps", "verification", "written"},
     {"effects", "stores", "replayer", "sizes"},
     {"seen"},
     {"bisector", "categories"},

@@ -12,6 +12,7 @@ from tfbisect.commands._shared import (
     program_of,
     say,
 )
+from tfbisect.errors import Usage
 
 HELP = "record one run of a program into a trace"
 FLUSH = False  # a program's own output is Python's to flush
@@ -25,6 +26,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run the program plainly as well, and say whether both runs left the same variables and output (1: not)",
     )
+    parser.add_argument(
+        "--steps", metavar="FIRST:LAST", help="record only these steps op by op, without LAST; `none`: no step"
+    )
+    parser.add_argument(
+        "--against", metavar="TRACE", help="compare with this finished trace of another run, while the program runs"
+    )
+    parser.add_argument(
+        "--stop-at-first",
+        action="store_true",
+        help="with --against: end the program, with status 1, once it differs",
+    )
+    # What `bisect` asks for.
+    parser.add_argument("--state", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--then-stop", action="store_true", help=argparse.SUPPRESS)
     add_recording(parser)
 
 
@@ -32,16 +47,31 @@ def run(options: argparse.Namespace) -> int:
     """Run it; -> the exit status."""
     from tfbisect.orchestrator import check_program
     from tfbisect.recorder import run_program
+    from tfbisect.recorder.window import Window, Wish
 
     name, *arguments = program_of(options)
     program = check_program(Path(name))
     output = Path(options.output or f"{program.stem}.h5")
     check_values(options.values)
-    check_not_input(output, [program])
+    against = Path(options.against) if options.against is not None else None
+    check_not_input(output, [program, *([against] if against is not None else [])])
+    if options.stop_at_first and against is None:
+        raise Usage("--stop-at-first", found="no --against", expected="the trace of another run to compare with")
+    window = Window() if options.steps is None else Window.parse(options.steps)
+    wish = Wish(window, options.then_stop, options.state, against, options.stop_at_first)
     if options.verify:
+        if not wish.is_plain:
+            raise Usage("--verify", found="--steps or --against beside it", expected="one of them at a time")
         return _verify(options, program, arguments, output)
     return run_program(
-        output, program, arguments, values=options.values, force=options.force, xla=options.xla, data=options.data
+        output,
+        program,
+        arguments,
+        values=options.values,
+        force=options.force,
+        xla=options.xla,
+        data=options.data,
+        wish=wish,
     )
 
 

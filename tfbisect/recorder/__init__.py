@@ -14,12 +14,14 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
 from tfbisect.recorder.hooks import Hooks
 from tfbisect.recorder.stacks import UserCode
+from tfbisect.recorder.window import PLAIN, Window, Wish
 
 if TYPE_CHECKING:
     from tfbisect.recorder.data import DataRecorder
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tfbisect.recorder.function import FunctionRecorder
     from tfbisect.recorder.recording import Recording
     from tfbisect.recorder.session import SessionRecorder
+    from tfbisect.recorder.watch import Watch
 
 _current: "_Session | None" = None  # the one recording of this process
 
@@ -40,25 +43,33 @@ class _Begun(NamedTuple):
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked of a recording, see `record`. program: the file that runs as `__main__`, where we run one."""
+
+    path: str | os.PathLike[str]
+    values: str
+    force: bool
+    xla: str
+    data: bool
+    argv: Sequence[str]
+    program: str | None
+    wish: Wish
+
+
 class _Session:
     """A recording from its request to its end. The file and TensorFlow's parts are made when TensorFlow first runs."""
 
-    def __init__(
-        self, path: str | os.PathLike[str], values: str, force: bool, xla: str, data: bool, argv: Sequence[str],
-        program: str | None, begun: "_Begun | None" = None,
-    ) -> None:  # fmt: skip
-        self.path = Path(path)
-        if self.path.exists() and not force:
+    def __init__(self, request: _Request, begun: _Begun | None = None) -> None:
+        self.path = Path(request.path)
+        if self.path.exists() and not request.force:
             raise OutputExists(self.path)
         if not self.path.absolute().parent.is_dir():
             raise Usage(f"output {self.path}", found="no such folder", expected="an existing folder")
-        if xla not in ("opaque", "expand"):
-            raise Usage("xla", found=xla, expected="opaque or expand")
-        self._xla = xla
-        self.wants_data = data
-        self._values, self._force, self._program = values, force, program
-        self._argv = list(argv)
-        self._begun = begun
+        if request.xla not in ("opaque", "expand"):
+            raise Usage("xla", found=request.xla, expected="opaque or expand")
+        self.wants_data = request.data
+        self._request, self._wish, self._begun = request, request.wish, begun
         self._lock = threading.RLock()
         self._hooks = Hooks(self)
         self._pid = os.getpid()
@@ -67,6 +78,7 @@ class _Session:
         self._eager: EagerRecorder | None = None
         self._sessions: SessionRecorder | None = None
         self._data: DataRecorder | None = None
+        self._watch: Watch | None = None
         self._context_told = False
         self._before: frozenset[str] = frozenset()
         self.failed = False
@@ -88,12 +100,19 @@ class _Session:
             streams = self._functions is not None and self._functions.has_streams
             self._hooks.remove(keep_calls=streams)
             if recording.active:
+                if self._watch is not None and self._watch.stopped is None:
+                    self._watch.finish()
                 self._tell_tensorflow()
                 recording.close(exit_status, reason)
             if self._functions is not None:
                 self._functions.release()
             if self._sessions is not None:
                 self._sessions.release()
+
+    @property
+    def stopped(self) -> int | None:
+        """The exit status that the program was ended with before its own end; None if it was not."""
+        return self._watch.stopped if self._watch is not None else None
 
     @property
     def summary(self) -> str:
@@ -124,12 +143,14 @@ class _Session:
                 return plain(context, name, inputs, outputs)
         self._hooks.attach()
         assert self._functions is not None
+        if self._watch is not None:
+            return self._watch.call(self._functions, context, name, inputs, outputs)
         return self._functions.call(name, inputs, outputs)
 
     def function_removed(self, context: Any, name: str) -> None:
         if os.getpid() != self._pid:
             return
-        for part in (self._functions, self._data):
+        for part in (self._functions, self._data, self._watch):
             if part is not None:
                 part.forget(name)
 
@@ -204,18 +225,34 @@ class _Session:
                 from tfbisect.recorder.recording import Recording
                 from tfbisect.trace import TraceWriter
 
-                writer = TraceWriter(self.path, force=self._force)
+                request = self._request
+                writer = TraceWriter(self.path, force=self._request.force)
                 self._recording = Recording(
-                    writer, ValuePolicy(self._values), self._program, self._begun.frame if self._begun else 0
+                    writer, ValuePolicy(request.values), request.program, self._begun.frame if self._begun else 0
                 )  # fmt: skip
-                options: dict[str, Any] = {"values": self._values, "xla": self._xla, "data": self.wants_data}
+                options: dict[str, Any] = {"values": request.values, "xla": request.xla, "data": request.data}
                 options["reads"] = True
                 if self._begun is not None:
                     options["begun"] = self._begun[1:]
-                run = runinfo.at_start(self._program, self._argv, options)
+                if self._wish.window != Window():
+                    options["steps"] = str(self._wish.window)
+                run = runinfo.at_start(request.program, list(request.argv), options)
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
+                if not self._wish.is_plain:
+                    self._start_watch(self._recording)
             return self._recording
+
+    def _start_watch(self, recording: "Recording") -> None:
+        from tfbisect.recorder import entering, state, watch
+        from tfbisect.trace import load
+
+        recording.entering = entering.Entering(recording)
+        keeper = None
+        if self._wish.state:
+            other = load(self._wish.against).states if self._wish.against is not None else None
+            keeper = state.StateKeeper(recording, recording.entering, other)
+        self._watch = watch.Watch(recording, self._wish, keeper, lambda reason: self.stop(reason=reason))
 
     def _start_eager(self) -> None:
         with self._lock:
@@ -237,7 +274,9 @@ class _Session:
             if self._functions is None:
                 from tfbisect.recorder.function import FunctionRecorder
 
-                self._functions = FunctionRecorder(self.open(), context, plain, self._before, self._xla == "expand")
+                self._functions = FunctionRecorder(
+                    self.open(), context, plain, self._before, self._request.xla == "expand"
+                )
 
     def _start_sessions(self) -> None:
         with self._lock:
@@ -266,18 +305,20 @@ class _Session:
 @contextlib.contextmanager
 def record(
     path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque",
-    data: bool = False,
+    data: bool = False, steps: str | None = None,
 ) -> Iterator[None]:  # fmt: skip
     """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
 
     values: which tensors are kept beside their digests: "none", "auto" (up to 4 KiB each, 256 MiB in all), "all" or a
     regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file. xla:
     "opaque" leaves functions that XLA compiles as they are, one event for each result; "expand" runs and records them
-    op by op without XLA, which is another program and may give other bits.
+    op by op without XLA, which is another program and may give other bits. steps: "FIRST:LAST" records only these steps
+    of the program op by op, without LAST; what runs in others runs as it is.
 
     Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
     """
-    session = _begin(path, values, force, xla, data, sys.argv, None, _caller())
+    wish = PLAIN if steps is None else Wish(Window.parse(steps))
+    session = _begin(_Request(path, values, force, xla, data, sys.argv, None, wish), _caller())
     try:
         yield
     finally:
@@ -292,7 +333,7 @@ def step() -> None:
 
 def run_program(
     path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
-    force: bool = False, xla: str = "opaque", data: bool = False,
+    force: bool = False, xla: str = "opaque", data: bool = False, wish: Wish = PLAIN,
 ) -> int:  # fmt: skip
     """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
 
@@ -304,7 +345,7 @@ def run_program(
     file = Path(program)
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
-    session = _begin(path, values, force, xla, data, [str(program), *args], str(file))
+    session = _begin(_Request(path, values, force, xla, data, [str(program), *args], str(file), wish))
     status: list[int | None] = [None]
 
     def close() -> None:
@@ -313,21 +354,21 @@ def run_program(
 
     atexit.register(close)
     _close_before_hard_exit(session)
-    ended = status[0] = run_main(file, [str(program), *args])
+    ended = run_main(file, [str(program), *args])
+    if session.stopped is not None:
+        ended = session.stopped
+    status[0] = ended
     if endstate := os.environ.get("TFBISECT_END_STATE"):
         session.write_end_state(endstate, ended)
     session.open()  # where nothing ran TensorFlow: while the interpreter ends, h5py cannot be imported any more
     return ended
 
 
-def _begin(
-    path: str | os.PathLike[str], values: str, force: bool, xla: str, data: bool, argv: Sequence[str],
-    program: str | None, begun: _Begun | None = None,
-) -> _Session:  # fmt: skip
+def _begin(request: _Request, begun: _Begun | None = None) -> _Session:
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(path, values, force, xla, data, argv, program, begun)
+    session = _Session(request, begun)
     session.start()
     _current = session
     return session

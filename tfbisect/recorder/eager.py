@@ -40,6 +40,7 @@ class EagerRecorder:
         self._recording = recording
         self._plans: dict[Any, _Plan] = {}
         self._known: dict[int, tuple[int, int]] = {}
+        self._makers: dict[str, bool] = {}
 
     def __call__(
         self, op_type: Any, inputs: Sequence[Any], attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
@@ -56,7 +57,14 @@ class EagerRecorder:
             name = op_type if isinstance(op_type, str) else op_type.decode()
             if not name.startswith("__"):
                 with recording.lock:
-                    self._record(thread, name, inputs, attrs, outputs)
+                    if recording.live or (recording.ever_live and self._makes_resource(name)):
+                        self._record(thread, name, inputs, attrs, outputs)
+                    else:
+                        self._pass_by(name, attrs, outputs)
+                if recording.watch is not None and name not in optypes.READERS:
+                    handles = [inputs[position] for position, _dtype in _variables(inputs)]
+                    if handles:
+                        recording.watch.wrote(handles, recording.stacks.here(1))
         except Exception as error:
             recording.fail(f"eager op {op_type}", error)
         finally:
@@ -87,6 +95,8 @@ class EagerRecorder:
             writer.link(call, index, *source)
         for index, tensor in enumerate(outputs):
             recording.produced(tensor, call, index)
+            if recording.entering is not None and tensor.dtype.as_datatype_enum == digest.DT_RESOURCE:
+                recording.entering.register(tensor, _name_given(attrs), stack)
             if plan.outputs[index] >= 0:
                 recording.array_event(call, plan.outputs[index], array_of(tensor), plan.label)
         if plan.datasets:
@@ -109,6 +119,25 @@ class EagerRecorder:
             tensor.__dict__[DATASET] = known
         for function in plan.functions:
             self._recording.function_users[function] = call
+
+    def _makes_resource(self, op: str) -> bool:
+        """Whether an op makes a variable, table or iterator: those are recorded wherever they are made."""
+        found = self._makers.get(op)
+        if found is None:
+            definition = op_def_registry.get(op)
+            found = definition is not None and any(a.type == digest.DT_RESOURCE for a in definition.output_arg)
+            self._makers[op] = found
+        return found
+
+    def _pass_by(self, op: str, attrs: Any, outputs: Any) -> None:
+        """An op outside the recorded steps: only remember that it made its outputs."""
+        recording = self._recording
+        makes_resource = self._makes_resource(op)
+        if outputs is not None:
+            for tensor in outputs if isinstance(outputs, list | tuple) else (outputs,):
+                recording.made_earlier(tensor, op)
+                if makes_resource and recording.entering is not None:
+                    recording.entering.register(tensor, _name_given(attrs))
 
     def _read_by_tensorflow(self, thread: Thread, op: str, index: int, tensor: Any, stack: int) -> None:
         """Record the read of a variable that Python handed to an op as it is.
@@ -190,6 +219,13 @@ class EagerRecorder:
         functions = [name for value in attrs[1::2] if (name := _function_name(value))]
         datasets = any(dtype == digest.DT_VARIANT for dtype in dtypes)
         return _Plan(graph, sites, writes, f"{op} at {where}", datasets, functions, rows, indices)
+
+
+def _name_given(attrs: Any) -> str:
+    """The name that the program gave a resource: TensorFlow 2.21 keeps it in `debug_name`, as `kernel/`."""
+    given = dict(zip(attrs[::2], attrs[1::2], strict=True)).get("debug_name", "")
+    text = given.decode() if isinstance(given, bytes) else str(given)
+    return text.rstrip("/")
 
 
 def _argument(op: str, index: int) -> Any:

@@ -77,6 +77,7 @@ class FunctionRecorder:
         self._origins = Origins(context, recording.stacks.of_frames)
         self._one_device: bool | None = None
         self._listed: set[str] = set()  # functions whose text is in the trace
+        self._streams: dict[str, bool] = {}  # whether a function holds a random stream, by name
         self.host = ""
 
     @property
@@ -92,6 +93,7 @@ class FunctionRecorder:
 
     def forget(self, name: str) -> None:
         """A function is gone: its twins go too. Called from a destructor, so it takes no lock and raises nothing."""
+        self._streams.pop(name, None)
         for key in [key for key in list(self._plans) if key[0] == name]:
             plan = self._plans.pop(key, None)
             if plan is not None and plan.twin is not None:
@@ -108,6 +110,9 @@ class FunctionRecorder:
         thread = recording.thread()
         if thread.muted:
             return self._plain(self._context, name, inputs, num_outputs)
+        live = recording.live
+        if not live and not self._must_be_twin(name.decode()):
+            return self._pass_by(name, inputs, num_outputs)
         try:
             plan = self._plan(name.decode(), inputs, num_outputs)
         except Exception as error:
@@ -115,7 +120,7 @@ class FunctionRecorder:
             return self._plain(self._context, name, inputs, num_outputs)
         if not recording.active and not (plan.twin and plan.draws):
             return self._plain(self._context, name, inputs, num_outputs)
-        call, limit = self._begin(plan, inputs)
+        call, limit = self._begin(plan, inputs) if live else (recording.new_call(), 0)
         state, outputs = CallState.FAILED, None
         try:
             with recording.open_call(call):
@@ -123,7 +128,25 @@ class FunctionRecorder:
             state = CallState.OK
             return outputs
         finally:
-            self._end(plan, call, state, outputs or ())
+            self._end(plan, call, state, outputs or (), live)
+
+    def _must_be_twin(self, name: str) -> bool:
+        """Whether a function is its twin outside the recorded steps too: a random stream must not change kernels."""
+        if not self._recording.ever_live:
+            return False
+        found = self._streams.get(name)
+        if found is None:
+            found = self._streams[name] = self._holds_stream(self._context.get_function_def(name))
+        return found
+
+    def _pass_by(self, name: bytes, inputs: Sequence[Any], num_outputs: int) -> Any:
+        """Run a function as it is, outside the recorded steps; calls within it are known to be inside."""
+        recording = self._recording
+        with recording.open_call(recording.new_call()):
+            outputs = self._plain(self._context, name, inputs, num_outputs)
+        for tensor in outputs or ():
+            recording.made_earlier(tensor, optypes.user_name(name.decode()))
+        return outputs
 
     def _run(
         self, plan: Plan, name: bytes, inputs: Sequence[Any], num_outputs: int, call: int, limit: int
@@ -176,13 +199,17 @@ class FunctionRecorder:
                 recording.fail(f"arguments of {plan.user}", error)
                 return recording.new_call(), 0
 
-    def _end(self, plan: Plan, call: int, state: CallState, outputs: Sequence[Any]) -> None:
+    def _end(self, plan: Plan, call: int, state: CallState, outputs: Sequence[Any], live: bool) -> None:
         recording = self._recording
         with recording.lock:
             try:
                 self._drain()
                 rows = self._rows.pop(call, [])
                 if not recording.active:
+                    return
+                if not live:
+                    for tensor in outputs:
+                        recording.made_earlier(tensor, plan.user)
                     return
                 for reader, path, blob in rows:
                     reader.record(recording, call, path, blob)
@@ -275,7 +302,7 @@ class FunctionRecorder:
             probed = definition.signature.name
             graph = executed.executed_graph(self._context, probed, inputs, num_outputs, attrs)
             twin = TwinBuilder(
-                f"{name}__twin{next(_fresh)}", definition, graph, variables=_variables(inputs), host=self.host,
+                f"{name}__twin{next(_fresh)}", definition, graph, variables=variables_of(inputs), host=self.host,
                 shapes=shapes.certain(graph, definition),
                 keep=lambda node, nbytes: self._recording.policy.carried(f"{user}/{node}", nbytes),
                 group_size=1 if self._recording.policy.wants_large else GROUP_SIZE, next_group=_group_numbers,
@@ -525,7 +552,7 @@ def _takers(nodes: Sequence[Node], count: int, user: str) -> list[tuple[str, int
     return found
 
 
-def _variables(inputs: Sequence[Any]) -> dict[int, int]:
+def variables_of(inputs: Sequence[Any]) -> dict[int, int]:
     """{argument number: DataType} of the arguments that are handles of variables: their handle data says so."""
     found = {}
     for index, tensor in enumerate(inputs):

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,15 @@ from tfbisect.recorder.hooks import THREAD_NUMBER
 from tfbisect.recorder.policy import ValuePolicy
 from tfbisect.trace import TraceWriter
 
+if TYPE_CHECKING:
+    from tfbisect.recorder.entering import Entering
+    from tfbisect.recorder.watch import Watch
+
 FLUSH_SHARE = 0.05  # of the run's time may go into flushing, beyond the flush that the end of a step asks for
 EARLIER_THREADS = 60000  # numbers of threads started before recording, in the order in which they do something
 PRODUCER = "_tfbisect_producer"  # key in an eager tensor's __dict__: (recording, call, result) that made it
 READ = "_tfbisect_read"  # key in an eager tensor's __dict__: the recording that knows that Python looked at it
+EARLIER = -1  # in place of a call: an op or function, named instead of the result, made it outside the recorded steps
 _tokens = itertools.count()  # tells recordings of one process apart
 CALLBACK_THREAD = 65535  # TensorFlow's own threads, which run py_functions in any order
 
@@ -61,6 +66,10 @@ class Recording:
         self.stacks = stacks.Stacks(stacks.UserCode(program), writer.stack, outermost)
         self.active = True  # False once recording has ended: rows are thrown away
         self.broken = False
+        self.live = True  # False outside the steps that are to be recorded: what runs is only followed
+        self.ever_live = True  # False if nothing at all is recorded op by op
+        self.watch: Watch | None = None  # hears of steps
+        self.entering: Entering | None = None  # knows the variables, where somebody follows the steps
         self.step = -1  # the step the program is in; -1 for none
         self._steps = itertools.count()
         self._ids = itertools.count()
@@ -79,6 +88,8 @@ class Recording:
     def mark_step(self, begins: bool) -> None:
         """The program says that a step begins, or that none is under way any more."""
         self.step = next(self._steps) if begins else -1
+        if self.watch is not None:
+            self.watch.marked(self.step)
 
     # --- threads and ids ------------------------------------------------------------------------------------------
 
@@ -138,6 +149,10 @@ class Recording:
         """Remember that an eager tensor is a result of a call. The tensor itself does: what is known goes with it."""
         tensor.__dict__[PRODUCER] = (self._token, call, result)
 
+    def made_earlier(self, tensor: Any, maker: str) -> None:
+        """Remember that an op or function made an eager tensor outside the steps that are recorded."""
+        tensor.__dict__[PRODUCER] = (self._token, EARLIER, maker)
+
     def is_known(self, tensor: Any) -> bool:
         """Whether it is known which call made an eager tensor."""
         known = tensor.__dict__.get(PRODUCER)
@@ -153,6 +168,9 @@ class Recording:
         if known is None or known[0] != self._token:
             maker = self._entry if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE else self._host_value
             known = tensor.__dict__[PRODUCER] = (self._token, maker(tensor, thread, taker, stack), 0)
+        elif known[1] == EARLIER and self.entering is not None:
+            call = self.entering.value(tensor, thread, taker, stack, known[2])
+            known = tensor.__dict__[PRODUCER] = (self._token, call, 0)
         return known[1], known[2]
 
     def read(self, tensor: Any) -> None:
