@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tfbisect.version import __version__
 
 if TYPE_CHECKING:
+    from tfbisect.checking import check, check_model
     from tfbisect.comparison import compare
     from tfbisect.errors import TfbisectError
     from tfbisect.model import Comparison
@@ -17,12 +18,25 @@ if TYPE_CHECKING:
     from tfbisect.tables import Trace
     from tfbisect.trace import load
 
-__all__ = ["Comparison", "TfbisectError", "Trace", "__version__", "compare", "load", "record", "step"]
+__all__ = [
+    "Comparison",
+    "TfbisectError",
+    "Trace",
+    "__version__",
+    "check",
+    "check_model",
+    "compare",
+    "load",
+    "record",
+    "step",
+]
 
 _HOMES = {
     "Comparison": "tfbisect.model",
     "TfbisectError": "tfbisect.errors",
     "Trace": "tfbisect.tables",
+    "check": "tfbisect.checking",
+    "check_model": "tfbisect.checking",
     "compare": "tfbisect.comparison",
     "load": "tfbisect.trace",
     "record": "tfbisect.recorder",

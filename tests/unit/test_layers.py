@@ -24,6 +24,7 @@ LAYERS = [
     {"bisector", "categories"},
     {"culprits"},
     {"comparison"},
+    {"checking"},
     {"commands"},
     {"cli"},
     {"__init__", "__main__"},

@@ -34,7 +34,7 @@ class _Session:
 
     def __init__(
         self, path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str],
-        program: str | None,
+        program: str | None, fresh_streams: bool = False,
     ) -> None:  # fmt: skip
         self.path = Path(path)
         if self.path.exists() and not force:
@@ -44,6 +44,7 @@ class _Session:
         if xla not in ("opaque", "expand"):
             raise Usage("xla", found=xla, expected="opaque or expand")
         self._xla = xla
+        self._fresh_streams = fresh_streams  # see `record_afresh`
         self._values, self._force, self._program = values, force, program
         self._argv = list(argv)
         self._lock = threading.RLock()
@@ -59,7 +60,7 @@ class _Session:
 
     def start(self) -> None:
         context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
-        if context is not None and context._context_handle is not None:
+        if context is not None and context._context_handle is not None and not self._fresh_streams:
             self._before = frozenset(_text(name) for name in context.list_function_names())
         if "tensorflow" in sys.modules:
             self.open()  # a file that cannot be written is an error now, not a warning later
@@ -71,13 +72,13 @@ class _Session:
             if os.getpid() != self._pid:
                 return
             recording = self.open()
-            streams = self._functions is not None and self._functions.has_streams
+            streams = self._functions is not None and self._functions.has_streams and not self._fresh_streams
             self._hooks.remove(keep_calls=streams)
             if recording.active:
                 self._tell_tensorflow()
                 recording.close(exit_status, reason)
             if self._functions is not None:
-                self._functions.release()
+                self._functions.release(streams=self._fresh_streams)
             if self._sessions is not None:
                 self._sessions.release()
 
@@ -233,6 +234,20 @@ def record(
         _finish(session, None)
 
 
+@contextlib.contextmanager
+def record_afresh(path: str | os.PathLike[str], *, values: str = "auto") -> Iterator[None]:
+    """`record`, but functions with random streams of their own begin those anew, and leave the program's untouched.
+
+    The twin of such a function has kernels of its own; here it goes with the recording. So the same call draws the same
+    numbers each time it is recorded. The program continues its streams where they stood before.
+    """
+    session = _begin(path, values, False, "opaque", sys.argv, None, fresh_streams=True)
+    try:
+        yield
+    finally:
+        _finish(session, None)
+
+
 def step() -> None:
     """Mark the beginning of a training step; without a mark, steps are found from what the program does."""
     if _current is not None:
@@ -270,12 +285,13 @@ def run_program(
 
 
 def _begin(
-    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None
-) -> _Session:
+    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None,
+    fresh_streams: bool = False,
+) -> _Session:  # fmt: skip
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(path, values, force, xla, argv, program)
+    session = _Session(path, values, force, xla, argv, program, fresh_streams)
     session.start()
     _current = session
     return session
