@@ -57,6 +57,10 @@ class Trace:
             table.flags.writeable = False
         self.problems = tuple(self._problems)
 
+    def replaced(self, path: str, **tables: Array) -> "Trace":
+        """The same trace under another name, with some of its tables replaced."""
+        return Trace(path, {**self._tables, **tables}, self._read_value)
+
     # -- lookups -----------------------------------------------------------------------------------------------------
 
     def string(self, id: int) -> str:

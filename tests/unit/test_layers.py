@@ -24,13 +24,13 @@ LAYERS = [
     {"bisector", "categories"},
     {"culprits"},
     {"comparison"},
-    {"checking"},
+    {"checking", "baseline"},
     {"commands"},
-    {"cli"},
+    {"cli", "pytest_plugin", "keras"},
     {"__init__", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-NEEDS_TENSORFLOW = {"recorder"}
+NEEDS_TENSORFLOW = {"recorder", "keras"}
 PROGRAMS = {"demo"}  # no modules: the package does not import them
 
 
