@@ -1,6 +1,6 @@
 """Does a computation repeat? Run several times from one state in this process, recorded each time, and compared.
 
-Saves and restores nothing itself: `recorder.state` does. Traces are kept only where the caller says so.
+Saves and restores nothing itself: `recorder.restoring` does. Traces are kept only where the caller says so.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def check(fn: Callable[..., Any], *args: Any, runs: int = 5, keep: str | os.Path
         raise Usage("check", found=type(fn).__name__, expected="something to call and its arguments")
     if runs < 2:
         raise Usage("check: runs", found=runs, expected="2 or more: one run has nothing to be compared with")
-    from tfbisect.recorder.state import State
+    from tfbisect.recorder.restoring import State
 
     with _folder(keep) as folder:
         state = State((fn, args))
