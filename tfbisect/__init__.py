@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tfbisect.version import __version__
 
 if TYPE_CHECKING:
+    from tfbisect.checking import check, check_model
     from tfbisect.comparison import compare
     from tfbisect.errors import TfbisectError
     from tfbisect.model import Comparison
@@ -24,6 +25,8 @@ __all__ = [
     "TfbisectError",
     "Trace",
     "__version__",
+    "check",
+    "check_model",
     "compare",
     "load",
     "record",
@@ -36,6 +39,8 @@ _HOMES = {
     "Replay": "tfbisect.replayer",
     "TfbisectError": "tfbisect.errors",
     "Trace": "tfbisect.tables",
+    "check": "tfbisect.checking",
+    "check_model": "tfbisect.checking",
     "compare": "tfbisect.comparison",
     "load": "tfbisect.trace",
     "record": "tfbisect.recorder",

@@ -101,7 +101,10 @@ class Categories:
         pure = not node.flags & NodeFlag.STATEFUL or node.op in CALLS
         pure = pure or (kind == SiteKind.WRITE and not PARTIAL_WRITE.search(node.op))
         devices = self._b.node(other).device.rpartition("/")[2] != node.device.rpartition("/")[2]
-        return "environment" if pure and (self._reached or devices) else "kernel"
+        if pure and (self._reached or devices):
+            return "environment"
+        hides = node.flags & NodeFlag.OPAQUE and node.op not in CALLS  # several ops in one, of whatever kind
+        return "unknown" if hides and not node.flags & NodeFlag.STATEFUL else "kernel"
 
     def of_host_value(self, number: int | None, row: int) -> str:
         """A value of Python's: a seed, an array, or a scalar."""

@@ -64,6 +64,10 @@ class Trace:
         """The kind of each graph."""
         return self._tables["graphs"]["kind"]
 
+    def replaced(self, path: str, **tables: Array) -> "Trace":
+        """The same trace under another name, with some of its tables replaced."""
+        return Trace(path, {**self._tables, **tables}, self._read_values)
+
     # -- lookups -----------------------------------------------------------------------------------------------------
 
     def string(self, id: int) -> str:

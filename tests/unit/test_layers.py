@@ -29,12 +29,13 @@ LAYERS = [
     {"pairwise"},
     {"manyruns", "tolerance"},
     {"comparison"},
+    {"checking", "baseline"},
     {"commands"},
-    {"cli"},
+    {"cli", "pytest_plugin", "keras"},
     {"__init__", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-NEEDS_TENSORFLOW = {"recorder", "replayer"}
+NEEDS_TENSORFLOW = {"recorder", "replayer", "keras"}
 PROGRAMS = {"demo"}  # no modules: the package does not import them
 
 

@@ -55,6 +55,7 @@ class _Request:
     argv: Sequence[str]
     program: str | None
     wish: Wish
+    fresh_streams: bool = False  # see `record_afresh`
 
 
 class _Session:
@@ -85,7 +86,7 @@ class _Session:
 
     def start(self) -> None:
         context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
-        if context is not None and context._context_handle is not None:
+        if context is not None and context._context_handle is not None and not self._request.fresh_streams:
             self._before = frozenset(_text(name) for name in context.list_function_names())
         if "tensorflow" in sys.modules:
             self.open()  # a file that cannot be written is an error now, not a warning later
@@ -97,7 +98,7 @@ class _Session:
             if os.getpid() != self._pid:
                 return
             recording = self.open()
-            streams = self._functions is not None and self._functions.has_streams
+            streams = self._functions is not None and self._functions.has_streams and not self._request.fresh_streams
             self._hooks.remove(keep_calls=streams)
             if recording.active:
                 if self._watch is not None and self._watch.stopped is None:
@@ -105,7 +106,7 @@ class _Session:
                 self._tell_tensorflow()
                 recording.close(exit_status, reason)
             if self._functions is not None:
-                self._functions.release()
+                self._functions.release(streams=self._fresh_streams)
             if self._sessions is not None:
                 self._sessions.release()
 
@@ -319,6 +320,20 @@ def record(
     """
     wish = PLAIN if steps is None else Wish(Window.parse(steps))
     session = _begin(_Request(path, values, force, xla, data, sys.argv, None, wish), _caller())
+    try:
+        yield
+    finally:
+        _finish(session, None)
+
+
+@contextlib.contextmanager
+def record_afresh(path: str | os.PathLike[str], *, values: str = "auto") -> Iterator[None]:
+    """`record`, but functions with random streams of their own begin those anew, and leave the program's untouched.
+
+    The twin of such a function has kernels of its own; here it goes with the recording. So the same call draws the same
+    numbers each time it is recorded. The program continues its streams where they stood before.
+    """
+    session = _begin(_Request(path, values, False, "opaque", False, sys.argv, None, PLAIN, fresh_streams=True))
     try:
         yield
     finally:

@@ -85,10 +85,10 @@ class FunctionRecorder:
         """Whether a twin holds a random stream: its function must go on as the twin to its last call."""
         return any(plan.draws and plan.twin for plan in self._plans.values())
 
-    def release(self) -> None:
-        """The recording is over: only functions with a random stream keep their twins."""
+    def release(self, streams: bool = False) -> None:
+        """The recording is over: only functions with a random stream keep their twins, unless those are to go too."""
         with self._build_lock:
-            for name in {key[0] for key, plan in self._plans.items() if not plan.draws}:
+            for name in {key[0] for key, plan in self._plans.items() if streams or not plan.draws}:
                 self.forget(name)
 
     def forget(self, name: str) -> None:

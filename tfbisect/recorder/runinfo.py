@@ -65,6 +65,13 @@ def at_start(program: str | None, argv: list[str], options: Mapping[str, Any]) -
     }
 
 
+def of_process() -> dict[str, Any]:
+    """`of_tensorflow` for the eager context of this process; nothing if there is none yet."""
+    context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+    started = context is not None and context._context_handle is not None
+    return of_tensorflow(context) if started else {}
+
+
 def of_tensorflow(context: Any) -> dict[str, Any]:
     """What TensorFlow was set up with, once its context is initialized.
 
