@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
+from tfbisect.recorder import treatment
 from tfbisect.recorder.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -254,6 +255,7 @@ def run_program(
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
     session = _begin(path, values, force, xla, [str(program), *args], str(file))
+    treatment.install_from_environment()
     status: list[int | None] = [None]
 
     def close() -> None:

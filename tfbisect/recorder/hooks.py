@@ -242,6 +242,14 @@ class Hooks:
         self._undo.append(undo)
 
 
+def when_imported(patches: dict[str, Callable[[types.ModuleType], None]]) -> None:
+    """Hand each named module to its patch right after it was imported, until the process ends.
+
+    Call it before any of them is imported. Where modules wait here and in `Hooks`, the later call patches last.
+    """
+    sys.meta_path.insert(0, _Finder(patches))
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Lets the other finders find a module, then patches it right after it was executed."""
 
@@ -254,8 +262,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         patch = self._patches.get(fullname)
         if patch is None:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
+        # Only those behind this one: two such finders that asked each other would never end.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            if not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None and spec.loader is not None:
