@@ -130,9 +130,7 @@ class _Treatment:
         self._on("tensorflow", lambda tf: _set_arguments(tf.data.Dataset, deterministic=True))
 
     def _do_data_serial(self) -> None:
-        self._on(
-            "tensorflow", lambda tf: _set_arguments(tf.data.Dataset, num_parallel_calls=None, deterministic=None)
-        )
+        self._on("tensorflow", lambda tf: _set_arguments(tf.data.Dataset, num_parallel_calls=None, deterministic=None))
 
     def _do_loops_serial(self) -> None:
         def patch(module: Any) -> None:
