@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from tfbisect.errors import TfbisectError
     from tfbisect.model import Comparison
     from tfbisect.recorder import record, step
+    from tfbisect.recorder.shadow import shadow
     from tfbisect.tables import Trace
     from tfbisect.trace import load
 
-__all__ = ["Comparison", "TfbisectError", "Trace", "__version__", "compare", "load", "record", "step"]
+__all__ = ["Comparison", "TfbisectError", "Trace", "__version__", "compare", "load", "record", "shadow", "step"]
 
 _HOMES = {
     "Comparison": "tfbisect.model",
@@ -26,6 +27,7 @@ _HOMES = {
     "compare": "tfbisect.comparison",
     "load": "tfbisect.trace",
     "record": "tfbisect.recorder",
+    "shadow": "tfbisect.recorder.shadow",
     "step": "tfbisect.recorder",
 }
 

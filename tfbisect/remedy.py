@@ -46,8 +46,8 @@ class Raised:
 class Trial:
     """Settings together, and in how many of the pairs of recorded runs nothing that matters differed.
 
-    step_time: the time of a call of the program's busiest function (the median, in the faster run) against the untreated
-    runs; of the whole program where it calls none twice; None where no run ended.
+    step_time: the time of a call of the program's busiest function (the median, in the faster run) against that of the
+    untreated runs; of the whole program where it calls none twice; None where no run ended.
     """
 
     settings: tuple[str, ...]

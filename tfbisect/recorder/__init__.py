@@ -272,12 +272,13 @@ def run_program(
 
 
 def _begin(
-    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None
-) -> _Session:
+    path: str | os.PathLike[str], values: str, force: bool, xla: str, argv: Sequence[str], program: str | None,
+    kind: type[_Session] = _Session,
+) -> _Session:  # fmt: skip
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(path, values, force, xla, argv, program)
+    session = kind(path, values, force, xla, argv, program)
     session.start()
     _current = session
     return session
