@@ -101,6 +101,7 @@ class _Search:
         self._usual: float | None = None  # seconds of an untreated call of it
         self._pairs = request.pairs
         self._tried: list[_Tried] = []
+        self._failing: set[str] = set()  # settings under which the program fails
         self._baseline = Trial((), 0, 0)
         self._untreated: Comparison | None = None
         self._equal = treatments.equal_variables(os.environ, request.environment_b)
@@ -117,9 +118,9 @@ class _Search:
         cure: tuple[Treatment, ...] = ()
         spent = False
         try:
-            cure = self._forward()
-            cure = self._fewer(cure)
-            self._alternatives(cure)
+            if self._everything_helps():
+                cure = self._fewer(self._forward())
+                self._alternatives(cure)
         except _Spent:
             spent = True
             cure = self._best()
@@ -160,6 +161,26 @@ class _Search:
                 return True
         return False
 
+    def _everything(self) -> list[Treatment]:
+        """All that can be done from outside, cheapest first."""
+        assert self._untreated is not None
+        asked = self._asked_for(self._untreated)
+        names = {each.name for each in asked}
+        usual = [each for each in treatments.applicable(self._gpu) if each.name not in names]
+        found = sorted((*asked, *usual), key=lambda each: each.cost)
+        return [each for each in found if each.name not in self._failing]
+
+    def _everything_helps(self) -> bool:
+        """Whether one pair under all settings is identical: if not, none of them can cure alone either.
+
+        Where the program fails under them, nothing is known; what fails under op determinism is tried without it.
+        """
+        tried = self._try(self._everything(), pairs=1)
+        if tried.trial.raised is not None:
+            self._failing.add(treatments.OP_DETERMINISM.name)
+            tried = self._try(self._everything(), pairs=1)
+        return tried.cured or tried.trial.raised is not None
+
     def _forward(self) -> tuple[Treatment, ...]:
         """Settings that the culprits' causes ask for, added while each one removes the first culprit."""
         assert self._untreated is not None
@@ -186,12 +207,8 @@ class _Search:
 
     def _from_everything(self) -> tuple[Treatment, ...]:
         """All settings at once; if that cures, the shortest list of cheap ones that does."""
-        everything = [*self._equal, *treatments.applicable(self._gpu)]
-        tried = self._try(everything)
-        if not tried.cured and tried.trial.raised is not None:
-            everything.remove(treatments.OP_DETERMINISM)
-            tried = self._try(everything)
-        if not tried.cured:
+        everything = self._everything()
+        if not self._try(everything).cured:
             return ()
         low, high = 0, len(everything)  # the first `high` cure, the first `low` do not
         while high - low > 1:
@@ -229,16 +246,20 @@ class _Search:
 
     def _best(self) -> tuple[Treatment, ...]:
         """The smallest set that has cured so far."""
-        cured = [tried.trial.settings for tried in self._tried if tried.cured]
+        cured = [tried.trial.settings for tried in self._tried if tried.cured and tried.trial.pairs >= self._pairs]
         return tuple(self._known[name] for name in min(cured, key=len)) if cured else ()
 
     # --- a trial -----------------------------------------------------------------------------------------------------
 
-    def _try(self, chosen: Sequence[Treatment]) -> _Tried:
-        """Pairs of runs under these settings until one differs, or enough are identical. Raises _Spent."""
+    def _try(self, chosen: Sequence[Treatment], pairs: int = 0) -> _Tried:
+        """Pairs of runs under these settings until one differs, or enough are identical. Raises _Spent.
+
+        pairs: how many are enough; 0: as many as a cure needs.
+        """
+        wanted = pairs or self._pairs
         names = tuple(each.name for each in chosen)
         for known in self._tried:
-            if set(known.trial.settings) == set(names):
+            if set(known.trial.settings) == set(names) and (not known.cured or known.trial.pairs >= wanted):
                 return known
         self._say(f"run {self._runs + 1}: with {', '.join(names)}")
         runs: list[_Run] = []
@@ -246,7 +267,7 @@ class _Search:
         try:
             runs.append(self._record(chosen, "A", self._patience()))
             raised = self._raised(runs[0])
-            while raised is None and same < self._pairs:
+            while raised is None and same < wanted:
                 runs.append(self._record(chosen, "B", self._patience()))
                 raised = self._raised(runs[-1])
                 if raised is not None:
@@ -259,10 +280,10 @@ class _Search:
             raised = Raised(str(hangs))
         except TfbisectError as error:
             raised = Raised(error.message)
-        pairs = same + (raised is None and same < self._pairs)
         own = dict.fromkeys(text for run in runs for text in self._own(chosen, run))
-        trial = Trial(names, same, pairs, self._step_time(runs), raised, tuple(own))
-        tried = _Tried(trial, None if raised else comparison, raised is None and same == self._pairs)
+        seen = same + (raised is None and same < wanted)
+        trial = Trial(names, same, seen, self._step_time(runs), raised, tuple(own))
+        tried = _Tried(trial, None if raised else comparison, raised is None and same == wanted)
         self._tried.append(tried)
         for run in runs:
             run.trace.unlink(missing_ok=True)

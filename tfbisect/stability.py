@@ -39,7 +39,7 @@ class UnstableOp:
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Ops of one type that ran once only, as they do without tfbisect, and why. Counted once a graph or eager line."""
+    """Ops of one type that ran once only, and why: a graph's are counted once, eager ones each time they run."""
 
     op_type: str
     reason: str
