@@ -18,13 +18,13 @@ from tfbisect import knowledge, orchestrator, trace, treatments
 from tfbisect.checklist import checklist
 from tfbisect.errors import CannotRead, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit
+from tfbisect.recorder.treatment import SPEC
 from tfbisect.remedy import Cure, Plain, Raised, Treatment, Trial, Verdict
 from tfbisect.verification import STATE, EndState
 
 Compare = Callable[[Path, Path], Comparison]
 Say = Callable[[str], None]
 
-TREATMENT = "TFBISECT_TREATMENT"  # recorder.treatment.SPEC
 MOST_BASELINE_PAIRS = 6
 PLAIN_PAIRS = 2  # untreated plain pairs, until one differs
 ALTERNATIVES = 3  # further settings that are tried alone once a cure is found
@@ -364,7 +364,7 @@ class _Search:
                 environment[name] = value
         actions = dict.fromkeys(action for each in chosen for action in each.actions)
         spec = {"actions": list(actions), "environment": changed, "report": str(report.absolute())}
-        environment |= {STATE: str(state.absolute()), TREATMENT: json.dumps(spec)}
+        environment |= {STATE: str(state.absolute()), SPEC: json.dumps(spec)}
         output, errors = target.with_suffix(".out"), target.with_suffix(".err")
         with output.open("wb") as out, errors.open("wb") as err:
             try:

@@ -87,7 +87,7 @@ w = tf.Variable(simulate())
 
 def cure(folder, text, *options, **env):
     (folder / "program.py").write_text(text)
-    done = python("-m", "tfbisect", "cure", "--format", "json", *options, "program.py", cwd=folder, **env)
+    done = python("-m", "tfbisect", "cure", "--format", "json", *options, "program.py", cwd=folder, timeout=900, **env)
     assert done.stdout.startswith("{"), done.stderr
     return done.returncode, json.loads(done.stdout)
 
