@@ -157,7 +157,7 @@ class _Search:
             if not same:
                 self._untreated = comparison
                 # what shows in one pair of three is not cured because three pairs are identical
-                self._pairs = max(self._request.pairs, 2 * number)
+                self._pairs = max(self._request.pairs, 2 * number if number > 1 else 1)
                 return True
         return False
 

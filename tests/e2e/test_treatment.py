@@ -84,3 +84,25 @@ def test_what_the_program_sets_itself_stands_and_is_told(tmp_path):
     found, report = shown(tmp_path, ["seed_python", "1"], ["seed_numpy", "1"], program=program)
     assert found["x"] is True
     assert set(report["own"]) == {"random.seed", "numpy.random.seed", "MODE=b"}
+
+
+def test_an_op_is_pinned_to_a_device_eagerly_and_in_graphs(tmp_path):
+    program = """
+import json
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+@tf.function
+def product(x):
+    return tf.sin(tf.matmul(x, x))
+
+x = tf.ones([2, 2])
+graph = product.get_concrete_function(x).graph
+devices = {op.type: op.device[-5:] for op in graph.get_operations()}
+print(json.dumps({"eager": tf.matmul(x, x).device[-5:], "other": tf.sin(x).device[-5:], "graph": devices}))
+"""
+    found, _ = shown(tmp_path, ["pin", "MatMul", "CPU:1"], program=program)
+    assert (found["eager"], found["other"]) == ("CPU:1", "CPU:0")
+    assert found["graph"]["MatMul"] == "CPU:1" and found["graph"]["Sin"] != "CPU:1"

@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -45,9 +46,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             found = cure.find_cure(request, folder, comparison.compare, say)
         finally:
-            for path in folder.iterdir():
-                path.unlink()
-            folder.rmdir()
+            shutil.rmtree(folder, ignore_errors=True)
     if options.format == "json":
         write(sys.stdout, json.dumps(found.to_json(), indent=2) + "\n")
     else:
