@@ -20,7 +20,7 @@ LAYERS = [
     {"threads"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "steps", "verification", "treatments"},
-    {"checklist"},
+    {"checklist", "trials"},
     {"effects"},
     {"bisector", "categories"},
     {"culprits"},

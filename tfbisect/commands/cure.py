@@ -35,11 +35,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run it; -> 0 cured, 1 not cured, 2 nothing to cure or runs used up."""
-    from tfbisect import comparison, cure
+    from tfbisect import comparison, cure, trials
     from tfbisect.reporters import _cure
 
     name, *arguments = program_of(options)
-    request = cure.Request(
+    request = trials.Request(
         Path(name), tuple(arguments), dict(map(_variable, options.env_b)), options.max_runs, options.pairs
     )
     with folder_for(None) as folder:
