@@ -14,7 +14,7 @@ TIMEOUT = 180
 Done = subprocess.CompletedProcess[str]
 
 
-def python(*arguments: object, cwd: Path, **env: str) -> Done:
+def python(*arguments: object, cwd: Path, timeout: float = TIMEOUT, **env: str) -> Done:
     """`python ARGUMENTS` with its output captured as UTF-8 text, at 80 columns and without TensorFlow's chatter."""
     merged = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONIOENCODING": "utf-8", "COLUMNS": "80"}
     merged["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -23,7 +23,7 @@ def python(*arguments: object, cwd: Path, **env: str) -> Done:
     merged.update(env)
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, env=merged, capture_output=True, encoding="utf-8", errors="replace", timeout=TIMEOUT
+        command, cwd=cwd, env=merged, capture_output=True, encoding="utf-8", errors="replace", timeout=timeout
     )
 
 

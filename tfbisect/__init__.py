@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfbisect.errors import TfbisectError
     from tfbisect.model import Comparison
     from tfbisect.recorder import record, step
+    from tfbisect.recorder.shadow import shadow
     from tfbisect.replayer import Replay, replay
     from tfbisect.tables import Trace
     from tfbisect.trace import load
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "record",
     "replay",
+    "shadow",
     "step",
 ]
 
@@ -45,6 +47,7 @@ _HOMES = {
     "load": "tfbisect.trace",
     "record": "tfbisect.recorder",
     "replay": "tfbisect.replayer",
+    "shadow": "tfbisect.recorder.shadow",
     "step": "tfbisect.recorder",
 }
 

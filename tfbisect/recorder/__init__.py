@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
-from tfbisect.recorder.hooks import Hooks
+from tfbisect.recorder import treatment
+from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.stacks import UserCode
 from tfbisect.recorder.window import PLAIN, Window, Wish
 
@@ -58,7 +59,7 @@ class _Request:
     fresh_streams: bool = False  # see `record_afresh`
 
 
-class _Session:
+class _Session(Listener):
     """A recording from its request to its end. The file and TensorFlow's parts are made when TensorFlow first runs."""
 
     def __init__(self, request: _Request, begun: _Begun | None = None) -> None:
@@ -106,7 +107,7 @@ class _Session:
                 self._tell_tensorflow()
                 recording.close(exit_status, reason)
             if self._functions is not None:
-                self._functions.release(streams=self._fresh_streams)
+                self._functions.release(streams=self._request.fresh_streams)
             if self._sessions is not None:
                 self._sessions.release()
 
@@ -361,6 +362,7 @@ def run_program(
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
     session = _begin(_Request(path, values, force, xla, data, [str(program), *args], str(file), wish))
+    treatment.install_from_environment()
     status: list[int | None] = [None]
 
     def close() -> None:
@@ -379,11 +381,11 @@ def run_program(
     return ended
 
 
-def _begin(request: _Request, begun: _Begun | None = None) -> _Session:
+def _begin(request: _Request, begun: _Begun | None = None, kind: type[_Session] = _Session) -> _Session:
     global _current
     if _current is not None:
         raise Usage("record", found=f"a recording into {_current.path} that is still open", expected="one at a time")
-    session = _Session(request, begun)
+    session = kind(request, begun)
     session.start()
     _current = session
     return session

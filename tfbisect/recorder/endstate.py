@@ -45,8 +45,9 @@ def write(path: str | Path, status: int) -> None:
 
 
 def _main() -> int:
-    from tfbisect.recorder import run_main
+    from tfbisect.recorder import run_main, treatment
 
+    treatment.install_from_environment()
     state, program, *args = sys.argv[1:]
     status = run_main(Path(program), [program, *args])
     write(state, status)

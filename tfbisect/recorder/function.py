@@ -31,6 +31,7 @@ from tfbisect.recorder.twin import (
     QUEUE,
     QUEUE_SHAPES,
     QUEUE_TYPES,
+    Group,
     Twin,
     TwinBuilder,
     note_kernels,
@@ -62,6 +63,8 @@ class Plan:
 
 class FunctionRecorder:
     """Runs functions as their twins and turns the twins' rows into events."""
+
+    builder = TwinBuilder
 
     def __init__(
         self, recording: Recording, context: Any, plain: Plain, before: frozenset[str], expand_xla: bool
@@ -301,7 +304,7 @@ class FunctionRecorder:
                 self._origins.alias(originals)
             probed = definition.signature.name
             graph = executed.executed_graph(self._context, probed, inputs, num_outputs, attrs)
-            twin = TwinBuilder(
+            twin = self.builder(
                 f"{name}__twin{next(_fresh)}", definition, graph, variables=variables_of(inputs), host=self.host,
                 shapes=shapes.certain(graph, definition),
                 keep=lambda node, nbytes: self._recording.policy.carried(f"{user}/{node}", nbytes),
@@ -400,7 +403,7 @@ class FunctionRecorder:
             self._constants(graph, [*enumerate(twin.nodes), *folded], user)
             for number, group in twin.groups.items():
                 first = recording.writer.sites(graph, [(t.node, t.slot, t.kind, t.dtype) for t in group.taps])
-                self._groups[number] = GroupReader(first, group)
+                self._groups[number] = self._reader(graph, first, group)
             for local, _slot, why in twin.unrecorded:
                 if not why.startswith("dtype 21"):  # a variant forwards what went into it
                     recording.unseen(nodes[local].name, nodes[local].op, why, nodes[local].stack)
@@ -418,6 +421,10 @@ class FunctionRecorder:
             nodes = self._origins.written(name, attrs_digest)
             with self._recording.lock:
                 self._recording.writer.graph(optypes.user_name(name), name, GraphKind.WRITTEN, 0, nodes)
+
+    def _reader(self, _graph: int, first_site: int, group: Group) -> GroupReader:
+        """What takes the rows of one group of a graph's taps."""
+        return GroupReader(first_site, group)
 
     def _folded(self, definition: Any, twin: Twin, nodes: list[Node]) -> list[tuple[int, Any]]:
         """Add the program's constants that TensorFlow folded into others to the nodes; -> (node, NodeDef) of each.

@@ -26,7 +26,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tfbisect.errors import UnsupportedTensorFlow
 
@@ -40,27 +40,28 @@ KERAS_CALLBACKS = "keras.src.callbacks.callback_list"
 PlainCall = Callable[[Any, bytes, Sequence[Any], int], Any]
 
 
-class Listener(Protocol):
-    """What the hooks call."""
+class Listener:
+    """What the hooks call. As it stands it lets everything go on as it would."""
+
+    wants_data = False  # whether functions inside tf.data are to be recorded
 
     def call_function(self, context: Any, plain: PlainCall, name: bytes, inputs: Sequence[Any], outputs: int) -> Any:
         """Runs a tf.function in TensorFlow's place."""
+        return plain(context, name, inputs, outputs)
 
     def function_removed(self, context: Any, name: str) -> None:
         """Hears that a function is gone."""
 
-    @property
-    def wants_data(self) -> bool:
-        """Whether functions inside tf.data are to be recorded."""
-
     def data_function(self, function: Any, dataset: Any) -> Any:
         """Names the function that tf.data is to run in place of this one."""
+        return function
 
     def tensor_read(self, tensor: Any) -> None:
         """Hears that Python looks at the value of an eager tensor."""
 
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         """Runs a call of a v1 Session in TensorFlow's place."""
+        return plain(session, *args)
 
     def session_partial_run(self) -> None:
         """Hears of a `Session.partial_run`, which is not recorded."""
@@ -300,6 +301,14 @@ class Hooks:
         self._undo.append(undo)
 
 
+def when_imported(patches: dict[str, Callable[[types.ModuleType], None]]) -> None:
+    """Hand each named module to its patch right after it was imported, until the process ends.
+
+    Call it before any of them is imported. Where modules wait here and in `Hooks`, the later call patches last.
+    """
+    sys.meta_path.insert(0, _Finder(patches))
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Lets the other finders find a module, then patches it right after it was executed."""
 
@@ -312,8 +321,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         patch = self._patches.get(fullname)
         if patch is None:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
+        # Only those behind this one: two such finders that asked each other would never end.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            if not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None and spec.loader is not None:

@@ -32,7 +32,7 @@ from tensorflow.python.ops import (
 )
 
 from tfbisect.recorder import ops as optypes
-from tfbisect.recorder.hooks import Hooks
+from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.reachable import reachable
 
 _IGNORE_EXTERNAL_STATE = 1  # of an iterator: `tf.data.experimental.ExternalStatePolicy.IGNORE`
@@ -159,7 +159,7 @@ class State:
         self._others.append(lambda: gen_dataset_ops.deserialize_iterator(handle, saved))
 
 
-class _Watch:
+class _Watch(Listener):
     """A listener of the hooks that shows the state each variable that it does not know yet, before it is changed."""
 
     def __init__(self, state: State) -> None:
@@ -196,20 +196,11 @@ class _Watch:
         finally:
             self._busy.here = False
 
-    def function_removed(self, context: Any, name: str) -> None:
-        """Nothing is known of functions."""
-
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         text = "variables of a v1 Session are not put back"
         if text not in self._state.remarks:
             self._state.remarks.append(text)
         return plain(session, *args)
-
-    def session_partial_run(self) -> None:
-        """Told by the recorder."""
-
-    def step(self, begins: bool = True) -> None:
-        """Steps are no matter here."""
 
 
 def _live(kind: type, found: Sequence[Any]) -> list[Any]:

@@ -216,7 +216,7 @@ def _watch(
             continue
         if node.op in ops.FORWARDERS and not (node.op == "Identity" and _ref(outputs, node.input[0])):
             continue
-        for place, dtype in enumerate(types[: _own_outputs(node, len(types))]):
+        for place, dtype in enumerate(types[: own_outputs(node.op, len(types))]):
             plain = dtype % REF
             if (node.name, place) not in taken or plain in (DT_RESOURCE, DT_VARIANT):
                 continue
@@ -230,13 +230,13 @@ def _watch(
                 result.watched[node.name, place] = number, plain
 
 
-def _own_outputs(node: Any, count: int) -> int:
+def own_outputs(op: str, count: int) -> int:
     """How many outputs mean something: oneDNN's further ones and cuDNN's workspace hold bytes nobody wrote."""
-    plain = op_def_registry.get(user_op(node.op))
-    if ops.ONEDNN.match(node.op):
+    plain = op_def_registry.get(user_op(op))
+    if ops.ONEDNN.match(op):
         fixed = plain is not None and not any(arg.number_attr or arg.type_list_attr for arg in plain.output_arg)
         count = min(count, len(plain.output_arg)) if fixed else 1
-    return min(count, 5) if "FusedBatchNorm" in node.op and "Grad" not in node.op else count
+    return min(count, 5) if "FusedBatchNorm" in op and "Grad" not in op else count
 
 
 def _describe(
