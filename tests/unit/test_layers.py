@@ -14,7 +14,7 @@ PACKAGE = Path(tfbisect.__file__).parent
 LAYERS = [
     {"version", "errors", "sequences"},
     {"model", "schema", "image"},
-    {"tables", "flow"},
+    {"tables", "flow", "definition"},
     {"metrics", "trace", "recorded"},
     {"provenance", "nodes"},
     {"threads"},
@@ -22,7 +22,7 @@ LAYERS = [
     {"equality", "steps", "verification"},
     {"effects", "replayer"},
     {"bisector", "categories"},
-    {"culprits"},
+    {"culprits", "risks"},
     {"comparison"},
     {"commands"},
     {"cli"},

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tfbisect
 from tfbisect.errors import Usage, printable
 from tfbisect.model import Difference
 from tfbisect.replayer.settings import Settings, process_environment
@@ -67,7 +66,7 @@ def run(script: Path, times: int, case: "Case", settings: Settings, *, least: in
     }
     order.write_text(json.dumps(wanted), encoding="utf-8")
     environment = process_environment(settings)
-    home = str(Path(tfbisect.__file__).parent.parent)
+    home = str(Path(__file__).parent.parent.parent)  # of this package
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (home, environment.get("PYTHONPATH"))))
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     done = _started([sys.executable, "-m", "tfbisect.replayer.worker", str(order)], folder, environment)
