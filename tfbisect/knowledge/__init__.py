@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from shlex import quote
 from textwrap import wrap
@@ -34,6 +35,7 @@ __all__ = [
     "is_exact_elementwise",
     "known_op_types",
     "risks",
+    "risks_of",
     "steady",
 ]
 
@@ -144,16 +146,29 @@ def risks(
 
     What an entry asks of the data (repeated indices, float weights) is in its `condition` and is not checked here.
     """
-    evidence = Evidence(op_type, device=device, info=info or {}, attrs=attrs or {}, in_loop=in_loop)
+    return risks_of(Evidence(op_type, device=device, info=info or {}, attrs=attrs or {}, in_loop=in_loop))
+
+
+def risks_of(evidence: Evidence) -> tuple[Entry, ...]:
+    """`risks` of all that is known about one op; a dtype that an entry does not speak of is no risk."""
     return tuple(
         entry
         for entry in entries()
         if entry.varies is not None
         and not entry.any_op
-        and entry.names(op_type)
+        and entry.names(evidence.op_type)
         and any(evidence.on(kind) for kind in entry.devices)
         and entry.varies(evidence)
+        and not _harmless_dtype(entry, evidence)
     )
+
+
+def _harmless_dtype(entry: Entry, evidence: Evidence) -> bool:
+    """Whether the entry would speak of this op if only it computed with floats."""
+    if evidence.floating:
+        return False
+    kernel, floats = (replace(evidence, category="kernel", dtype=dtype) for dtype in (evidence.dtype, "float32"))
+    return entry.rule(floats) is not None and entry.rule(kernel) is None
 
 
 def entries_for_error(text: str) -> tuple[Entry, ...]:
