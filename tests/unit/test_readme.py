@@ -36,7 +36,7 @@ def test_ci_runs_the_second_one_word_for_word():
 @pytest.mark.parametrize("command", commands())
 def test_commands_parse(command):
     options = cli._parser().parse_args(shlex.split(command))
-    assert callable(options.command)
+    assert callable(options.command.run)
 
 
 def test_every_command_is_named():
