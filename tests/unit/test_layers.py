@@ -17,7 +17,7 @@ LAYERS = [
     {"model", "schema", "image"},
     {"tables", "flow"},
     {"metrics", "trace", "recorded", "snippets", "result"},
-    {"provenance", "nodes", "outcomes"},
+    {"provenance", "nodes", "outcomes", "seeds"},
     {"threads", "pipelines", "upstream"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "graphdiff", "steps", "verification", "written"},
