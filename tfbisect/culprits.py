@@ -29,6 +29,7 @@ from tfbisect.model import (
     Source,
 )
 from tfbisect.provenance import Kind, Run, Terminal, Write
+from tfbisect.seeds import pair_of_seeds, shift
 from tfbisect.snippets import Snippets
 from tfbisect.steps import Steps
 from tfbisect.tables import Array, dtype_name
@@ -99,6 +100,10 @@ class Portraits:
         if rank < ILLUSTRATED:
             extra["code"] = {"ab"[at]: self._code(at, where) for at, where in self._sides(suspect)}
             extra["spread"] = spread(*values) if values is not None else None
+        places = self._places(suspect)
+        seeds = pair_of_seeds(self._runs[0].trace, places[0], self._runs[1].trace, places[1]) if places else None
+        if seeds is not None:
+            extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
         dtype = dtype_name(run.dtype(suspect.row))
         return Culprit(
             op_type=op_type,
@@ -118,7 +123,7 @@ class Portraits:
             forward_of=_forward(run, flow, node),
             inputs=inputs,
             difference=size,
-            causes=self._causes(node, op_type, category, dtype, inputs, size),
+            causes=self._causes(suspect, node, op_type, category, dtype, inputs, size),
             downstream=self._downstream(suspect, rank),
             explanation=self._explanation(suspect, inputs, category),
             last_common=self._last_common(suspect) if category == "structure" else None,
@@ -302,8 +307,18 @@ class Portraits:
             return ()
         return tuple(_writer(run, write) for run, write in zip(self._runs, finding.writers, strict=True))
 
+    def _places(self, suspect: Suspect) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """(graph, node) in both runs of an op that both have."""
+        if suspect.number < 0:
+            return None
+        row, other = self._equality.pairs[suspect.number]
+        flow_a, node_a, *_ = self._runs[0].node_of(row)
+        flow_b, node_b, *_ = self._runs[1].node_of(other)
+        return (flow_a.graph.id, node_a), (flow_b.graph.id, node_b)
+
     def _causes(
         self,
+        suspect: Suspect,
         node: Node,
         op_type: str,
         category: str,
@@ -311,6 +326,10 @@ class Portraits:
         inputs: tuple[InputState, ...],
         size: Difference | None,
     ) -> tuple[Cause, ...]:
+        places = self._places(suspect)
+        traces = self._runs[0].trace, self._runs[1].trace
+        seeds = pair_of_seeds(traces[0], places[0], traces[1], places[1]) if places else None
+        seed_shift = shift(traces[0], places[0], traces[1], places[1]) if places and seeds else ""
         evidence = knowledge.Evidence(
             op_type=op_type,
             category=category,
@@ -319,10 +338,11 @@ class Portraits:
             flags=int(node.flags),
             environment=dict(self._environment),
             inputs=tuple(item.op_type for item in inputs),
-            attrs={},
+            attrs=dict(zip(("seed", "seed2"), seeds[0], strict=True)) if seeds is not None else {},
             in_loop=bool(node.frame),
             info=dict(self._info),
             difference=size,
+            seed_shift=seed_shift,
         )
         return knowledge.causes_for(evidence)
 

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,16 @@ except ImportError:  # bfloat16 and float8 values are read as integers
 
 Array = npt.NDArray[Any]
 Spans = Sequence[tuple[int, int]]  # (start, length) of kept values in bytes
+
+
+class Draw(NamedTuple):
+    """An op that draws random numbers, as the program made it."""
+
+    name: str
+    op: str
+    stack: int
+    graph_seed: int
+    op_seed: int
 
 
 class Trace:
@@ -349,6 +359,9 @@ class Trace:
         self.states: list[dict[str, Any]] = []  # of the program between its steps, where they were taken
         self.state_cost: dict[str, Any] | None = None
         self.variable_names: dict[int, str] = {}  # of those in `states`, by their number
+        self.seeds: dict[tuple[int, int], tuple[int, int]] = {}  # (graph, node): graph seed and op seed
+        self.scopes: dict[int, str] = {}  # graph: what its ops that draw were made in
+        self.made: dict[str, list[Draw]] = {}  # the ops that draw of such a scope, as they were made
         opaque: dict[tuple[str, str, str], Opaque] = {}
         *lines, rest = self._tables["journal"].tobytes().split(b"\n")
         bad = int(bool(rest))
@@ -365,6 +378,9 @@ class Trace:
             self._problems.append("the recording has no end: the process died or still runs")
         elif not self.complete:
             self._problems.append(f"the recording ended early: {self.end.get('reason') or 'no reason given'}")
+
+    def _known_stack(self, number: Any) -> int:
+        return int(number) if 0 <= int(number) < len(self._tables["stacks"]) else 0
 
     def _journal_line(self, entry: dict[str, Any], opaque: dict[tuple[str, str, str], Opaque]) -> None:
         kind = entry["kind"]
@@ -394,6 +410,14 @@ class Trace:
             self.variable_names[int(entry["number"])] = str(entry["name"])
         elif kind == "state_cost":
             self.state_cost = {key: float(entry[key]) for key in ("seconds", "of", "steps")}
+        elif kind == "seeds":
+            graph, scope = int(entry["graph"]), str(entry["scope"])
+            self.scopes[graph] = scope
+            self.seeds.update({(graph, int(node)): (int(one), int(two)) for node, one, two in entry["drawn"]})
+            self.made.setdefault(scope, []).extend(
+                Draw(str(name), str(op), self._known_stack(stack), int(one), int(two))
+                for name, op, stack, one, two in entry["made"]
+            )
         elif kind == "end":
             self.end = {key: entry.get(key) for key in ("status", "exit", "reason")}
 

@@ -17,7 +17,7 @@ LAYERS = [
     {"model", "schema", "image"},
     {"tables", "flow", "remedy", "stability", "definition"},
     {"metrics", "trace", "recorded", "snippets", "result"},
-    {"provenance", "nodes", "outcomes"},
+    {"provenance", "nodes", "outcomes", "seeds"},
     {"threads", "pipelines", "upstream"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "graphdiff", "longruns", "steps", "verification", "written", "treatments"},

@@ -187,6 +187,7 @@ def _cause(entry: Entry, confidence: Confidence, evidence: Evidence) -> Cause:
     cures = cures_for(entry, evidence)
     settings = _differences(entry, evidence)
     text = (entry.explanation or entry.mechanism).replace("{known}", _known(evidence))
+    text = text.replace("{seed_shift}", evidence.seed_shift)
     text = text.replace("{settings}", settings) if settings else _BRACKETED.sub("", text)
     return Cause(
         id=entry.id,

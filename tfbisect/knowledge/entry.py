@@ -41,6 +41,7 @@ class Evidence:
     in_loop: bool = False
     info: Mapping[str, object] = field(default_factory=dict)
     difference: Difference | None = None
+    seed_shift: str = ""  # what was made before the op in one run only, so that its seed is another one
 
     def on(self, kind: str) -> bool:
         """Whether the op may have run on that kind of device; true when the device is not known."""

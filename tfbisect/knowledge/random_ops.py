@@ -119,6 +119,22 @@ def _layer_seed(evidence: Evidence) -> Confidence | None:
 
 ENTRIES = (
     Entry(
+        id="random-seed-shift",
+        title="Seed shift: an op that one run made before this one took its seed",
+        op_types=(*LEGACY, *_SAMPLERS, "RandomCrop", "RandomShuffleQueue", "RandomShuffleQueueV2"),
+        devices=("CPU", "GPU", "TPU"),
+        rule=lambda evidence: "high" if evidence.seed_shift else None,
+        condition="only the global seed is set, and one run makes a random op more (a draw for debugging, a layer)",
+        mechanism="With a global seed alone, the seed of an op counts the random ops made before it in its graph (in "
+        "older releases all ops), and in eager mode it is the next draw of a generator. One more op above shifts the "
+        "seeds of all ops below.",
+        explanation="{seed_shift}. Without a seed of its own, an op gets one that depends on what was made before it.",
+        cures=(SEED_OP, STATELESS_RANDOM),
+        workaround="Give each random op and each layer a seed of its own; then what is made before does not matter.",
+        sources=(RANDOM_SEED, "https://www.tensorflow.org/api_docs/python/tf/random/set_seed", MEASURED),
+        grade="measured",
+    ),
+    Entry(
         id="random-unseeded",
         title="A random op without a seed",
         op_types=LEGACY,

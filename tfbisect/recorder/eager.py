@@ -14,7 +14,7 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tfbisect.model import CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import definitions, digest
+from tfbisect.recorder import definitions, digest, draws
 from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.recording import DATASET, Dataset, Recording, Thread, array_of
 
@@ -204,6 +204,9 @@ class EagerRecorder:
         made = definitions.of_eager(op, attrs, device or (getattr(inputs[0], "device", "") if inputs else ""))
         if made is not None:
             recording.writer.definition(graph, count, made)
+        seeds = draws.of_eager(op, attrs)
+        if seeds is not None:
+            draws.note(recording, "eager", graph, [(count, *seeds)], [(op, op, stack, *seeds)])
         sites = [
             -1
             if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT) or optypes.is_undefined(op, index, given)

@@ -20,7 +20,7 @@ from tensorflow.python.framework import dtypes, errors, op_def_registry, ops, te
 from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
 
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import controlflow, definitions, digest, executed, shapes
+from tfbisect.recorder import controlflow, definitions, digest, draws, executed, shapes
 from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import Recording, array_of
@@ -401,6 +401,8 @@ class FunctionRecorder:
                 if made is not None:
                     recording.writer.definition(graph, local, made)
             self._constants(graph, [*enumerate(twin.nodes), *folded], user)
+            drawing = draws.made_of(definition.node_def, lambda node: self._stack(definition, node))
+            draws.note(recording, f"function {graph}", graph, draws.of_nodes(twin.nodes), drawing)
             for number, group in twin.groups.items():
                 first = recording.writer.sites(graph, [(t.node, t.slot, t.kind, t.dtype) for t in group.taps])
                 self._groups[number] = self._reader(graph, first, group)
@@ -467,6 +469,10 @@ class FunctionRecorder:
                 self._recording.unseen(node.name, "Const", f"dtype {dtype}")
                 continue
             self._recording.array_event(NO_CALL, site, array, f"{user}/{node.name}")
+
+    def _stack(self, definition: Any, node: Any) -> int:
+        origin = self._origins.of(definition.signature.name, node)
+        return origin.stack if origin else 0
 
     def _nodes(self, definition: Any, twin: Twin) -> list[Node]:
         """The twin's original nodes as the trace keeps them; arguments that nothing uses are added at the end."""

@@ -286,7 +286,7 @@ class SessionRecorder:
         with self._lock:
             known = self._known.get(session)
             if known is None:
-                user = UserGraph(session.graph, self._recording.stacks.of_frames)
+                user = UserGraph(session.graph, self._numbers, self._recording.stacks.of_frames)
                 known = self._known[session] = _Known(self._numbers, user)
                 self._numbers += 1
             plan = known.plans.get(signature)

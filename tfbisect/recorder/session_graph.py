@@ -12,7 +12,7 @@ from typing import Any
 from tensorflow.python.framework import op_def_registry
 
 from tfbisect.model import Edge, Node, NodeFlag
-from tfbisect.recorder import controlflow, executed, function, ops, origins, session_loops, session_writes
+from tfbisect.recorder import controlflow, draws, executed, function, ops, origins, session_loops, session_writes
 from tfbisect.recorder.controlflow import Frame, base, slot
 from tfbisect.recorder.digest import DT_BOOL, DT_RESOURCE, DT_VARIANT, REF
 from tfbisect.recorder.session_loops import Loops
@@ -60,9 +60,11 @@ class Layout:
 class UserGraph:
     """The user's tf.Graph: which op an executed node was written as, and on which line."""
 
-    def __init__(self, graph: Any, intern: Callable[[Iterable[tuple[str, int, str]]], int]) -> None:
-        self._graph, self._intern = graph, intern
+    def __init__(self, graph: Any, number: int, intern: Callable[[Iterable[tuple[str, int, str]]], int]) -> None:
+        """number: that of the session in the process."""
+        self._graph, self.number, self._intern = graph, number, intern
         self._stacks: dict[Any, int] = {}
+        self._looked_at = 0  # ops of the graph whose seeds were looked at
 
     def op(self, name: str) -> Any | None:
         return _op(self._graph, name)
@@ -111,6 +113,16 @@ class UserGraph:
             frames = ((f.filename, f.lineno, f.name) for f in trace) if trace is not None else ()
             found = self._stacks[op] = self._intern(frames)
         return found
+
+    def draws(self) -> list[draws.Made]:
+        """The ops with seeds that were made since the last time this was asked."""
+        made = self._graph.get_operations()
+        new, self._looked_at = made[self._looked_at :], len(made)
+        return [
+            (op.name, op.type, self.stack(op), op.get_attr("seed"), op.get_attr("seed2"))
+            for op in new
+            if draws.seeded(op.type)
+        ]
 
     def trainable(self) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the trainable variables' ops, and of the ops that give variables their first values."""

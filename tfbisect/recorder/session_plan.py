@@ -14,7 +14,7 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import tensor_util
 
 from tfbisect.model import NO_CALL, GraphKind, Node, NodeFlag, SiteKind
-from tfbisect.recorder import definitions, digest, session_dumps, session_graph
+from tfbisect.recorder import definitions, digest, draws, session_dumps, session_graph
 from tfbisect.recorder.recording import Recording
 from tfbisect.recorder.session_dumps import Dump
 from tfbisect.recorder.session_graph import Layout, UserGraph
@@ -120,6 +120,7 @@ def register(recording: Recording, plan: Plan, user: UserGraph) -> None:
             _constant(recording, plan, local, node)
     for local, why in layout.unseen:
         recording.unseen(nodes[local].name, nodes[local].op, why, nodes[local].stack)
+    draws.note(recording, f"session {user.number}", plan.graph, draws.of_nodes(layout.protos), user.draws())
     for condition in layout.loops.conditions:
         if _parallel(user, layout, condition):
             recording.unseen(layout.loops.conditions[condition][-1], "Enter", session_graph.LOOP)
