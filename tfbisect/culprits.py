@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from tfbisect import knowledge
+from tfbisect import definition, knowledge
 from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import Categories, in_other_thread, of_finding
 from tfbisect.equality import Finding
@@ -100,6 +100,7 @@ class Portraits:
             extra["code"] = {"ab"[at]: self._code(at, where) for at, where in self._sides(suspect)}
             extra["spread"] = spread(*values) if values is not None else None
         dtype = dtype_name(run.dtype(suspect.row))
+        attrs = definition.parse(run.trace.definition(flow.graph.id, index)).attrs
         return Culprit(
             op_type=op_type,
             name=name,
@@ -118,7 +119,7 @@ class Portraits:
             forward_of=_forward(run, flow, node),
             inputs=inputs,
             difference=size,
-            causes=self._causes(node, op_type, category, dtype, inputs, size),
+            causes=self._causes(node, op_type, category, dtype, attrs, inputs, size),
             downstream=self._downstream(suspect, rank),
             explanation=self._explanation(suspect, inputs, category),
             last_common=self._last_common(suspect) if category == "structure" else None,
@@ -308,6 +309,7 @@ class Portraits:
         op_type: str,
         category: str,
         dtype: str,
+        attrs: Mapping[str, object],
         inputs: tuple[InputState, ...],
         size: Difference | None,
     ) -> tuple[Cause, ...]:
@@ -319,7 +321,7 @@ class Portraits:
             flags=int(node.flags),
             environment=dict(self._environment),
             inputs=tuple(item.op_type for item in inputs),
-            attrs={},
+            attrs=attrs,
             in_loop=bool(node.frame),
             info=dict(self._info),
             difference=size,
