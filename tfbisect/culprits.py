@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from tfbisect import knowledge
+from tfbisect import definition, knowledge
 from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import Categories, in_other_thread, of_finding
 from tfbisect.equality import Finding
@@ -105,6 +105,7 @@ class Portraits:
         if seeds is not None:
             extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
         dtype = dtype_name(run.dtype(suspect.row))
+        attrs = definition.parse(run.trace.definition(flow.graph.id, index)).attrs
         return Culprit(
             op_type=op_type,
             name=name,
@@ -123,7 +124,7 @@ class Portraits:
             forward_of=_forward(run, flow, node),
             inputs=inputs,
             difference=size,
-            causes=self._causes(suspect, node, op_type, category, dtype, inputs, size),
+            causes=self._causes(suspect, node, op_type, category, dtype, attrs, inputs, size),
             downstream=self._downstream(suspect, rank),
             explanation=self._explanation(suspect, inputs, category),
             last_common=self._last_common(suspect) if category == "structure" else None,
@@ -323,6 +324,7 @@ class Portraits:
         op_type: str,
         category: str,
         dtype: str,
+        attrs: Mapping[str, object],
         inputs: tuple[InputState, ...],
         size: Difference | None,
     ) -> tuple[Cause, ...]:
@@ -338,7 +340,7 @@ class Portraits:
             flags=int(node.flags),
             environment=dict(self._environment),
             inputs=tuple(item.op_type for item in inputs),
-            attrs=dict(zip(("seed", "seed2"), seeds[0], strict=True)) if seeds is not None else {},
+            attrs={**attrs, **(dict(zip(("seed", "seed2"), seeds[0], strict=True)) if seeds is not None else {})},
             in_loop=bool(node.frame),
             info=dict(self._info),
             difference=size,
