@@ -105,7 +105,7 @@ class _Bisection:
         names = effects.file_names
         quiet = {number for number, judged in enumerate(self.judged) if judged.what == What.QUIET}
         seen = Seen(self.equality, effects, [judged.edges for judged in self.judged], names | quiet)
-        self._settle_host_values(names, seen.first(0, values=True))
+        self._settle_host_values(names, seen)
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         suspects = self._suspects(effects, names, seen)
         suspects += self._structure_at_results(seen, suspects)
@@ -361,11 +361,9 @@ class _Bisection:
 
     # -- what Python had a hand in -----------------------------------------------------------------------------------
 
-    def _settle_host_values(self, names: set[int], first: int) -> None:
-        """A value of Python's that differs is a culprit only if Python knew of no difference before it.
-
-        first: the call with the first one that it may have known.
-        """
+    def _settle_host_values(self, names: set[int], seen: Seen) -> None:
+        """A value of Python's that differs is a culprit only if Python knew of no difference before it."""
+        first, lasting = seen.first(0, dead=True), seen.first(0)
         if not any(self._asked(self.pairs[n][0]) > first for n in self._handed_in(names)):
             return
         known: dict[tuple[int, int], int] = {}
@@ -383,6 +381,7 @@ class _Bisection:
                     if late and not constant and digests in known:  # bit for bit what differed before
                         self.judged[number] = Judgement(What.RECEIVER, (known[digests],))
                         continue
+                    late = late and not (self._asked(row) <= lasting and seen.reordered(row, other))
                 else:
                     late = False
                 if late:
