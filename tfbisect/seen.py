@@ -35,6 +35,7 @@ class Seen:
         self._live = effects.to_results | effects.to_outputs
         self._heard = all(_says(run) for run in equality.runs)
         self._firsts: dict[tuple[int, bool], int] = {}
+        self._last: dict[int, list[int]] = {}
         self._rows: tuple[dict[int, Counter[bytes] | None], dict[int, Counter[bytes] | None]] = ({}, {})
 
     def first(self, side: int, dead: bool = False) -> int:
@@ -94,13 +95,33 @@ class Seen:
             call = run.event_call[pair[side]]
             if number in self._leave_out or call < 0 or kind != SiteKind.OUTPUT:
                 continue
-            if flow.flags[node] & _HOST and self._edges[number]:
-                found.append(call)  # Python was handed what differs
+            if flow.flags[node] & _HOST and self._handed(side, call, number):
+                found.append(call)
             if flow.graph.kind == GraphKind.EAGER and not run.host_value(pair[side]):
                 found.append(self._since(side, call, slot, [number], reads, dead))
         for call, result, numbers in self._results(side):
             found.append(self._since(side, call, result, numbers, reads, dead))
         return [call for call in found if call >= 0]
+
+    def _handed(self, side: int, call: int, number: int) -> bool:
+        """Whether Python inside an op was given what differs, and did not only make it."""
+        run = self._equality.runs[side]
+        for edge in self._edges[number]:
+            pair = self._equality.pairs[edge] if edge < len(self._equality.pairs) else None
+            if pair is None or run.event_call[pair[side]] == call or not run.inside(run.event_call[pair[side]], call):
+                return True
+        return False
+
+    def _ends(self, side: int) -> list[int]:
+        """For each call the last one that ran inside it, or itself: what it gives is not there before."""
+        if side not in self._last:
+            parents = self._equality.runs[side].parent_row
+            last = list(range(len(parents)))
+            for call in range(len(parents) - 1, -1, -1):
+                if parents[call] >= 0:
+                    last[parents[call]] = max(last[parents[call]], last[call])
+            self._last[side] = last
+        return self._last[side]
 
     def _results(self, side: int) -> list[tuple[int, int, Sequence[int]]]:
         """(call, result, the differences in it) of what functions gave."""
@@ -125,16 +146,16 @@ class Seen:
         """The row of the last call before Python may have known a value that differs; -1 if it did not see it."""
         run = self._equality.runs[side]
         if any(self._other_shape(number) for number in numbers):
-            return call  # shapes are seen without a look at the value
+            return self._ends(side)[call]  # shapes are seen without a look at the value
         if (call, result) in reads:
             return reads[call, result] if dead or not self._died(numbers) else -1
         flow = run.flow(call)
         if flow.graph.kind == GraphKind.EAGER and flow.pure_read(flow.graph.op):
             # What a variable held for a while, and what came of it elsewhere.
             above = [edge for number in numbers if number < len(self._edges) for edge in self._edges[number]]
-            return call if not above or not self._live.isdisjoint(above) else -1
+            return self._ends(side)[call] if not above or not self._live.isdisjoint(above) else -1
         taken = (call, result) in run.takers
-        return call if not taken or not self._live.isdisjoint(numbers) else -1
+        return self._ends(side)[call] if not taken or not self._live.isdisjoint(numbers) else -1
 
     def _died(self, numbers: Sequence[int]) -> bool:
         """Whether a value is what variables held that were written anew before anything that lasts came of it."""
