@@ -46,7 +46,9 @@ def of_finding(finding: Finding, node: Node) -> str:
         return "environment" if node.op in CALLS else "structure"
     if finding.what == "attrs" and node.flags & NodeFlag.RANDOM:
         return "rng"  # seeds are attributes
-    return {"edge": "structure", "attrs": "structure", "state": "state", "order": "race"}.get(finding.what, "unknown")
+    return {"edge": "structure", "attrs": "structure", "circle": "structure", "state": "state", "order": "race"}.get(
+        finding.what, "unknown"
+    )
 
 
 class Categories:

@@ -255,6 +255,7 @@ class Portraits:
             return {
                 "extra": f"only run {'B' if suspect.side else 'A'} executed it, and a differing value was made with it",
                 "edge": "it takes other values than in the other run, though those are equal in both runs",
+                "circle": "it ran before what it comes from in one run, and behind it in the other",
                 "attrs": "its attributes or its number of inputs are not the same in both runs",
                 "state": "the writes that it sees are not the same in both runs",
                 "order": "the last write that it sees is another one, though both runs did the same writes",

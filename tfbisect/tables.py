@@ -322,8 +322,10 @@ class Trace:
         source = rows["src_call"].astype(np.uint64)
         known, at = _find(self.calls["id"], source)
         entry = np.zeros(len(rows), bool)
-        entry[known] = graphs["kind"][self.calls["graph"][at[known]]] == GraphKind.ENTRY
-        # What a call is given was there before it started; an entry can be met, and numbered, later.
+        loose = graphs["kind"] == GraphKind.ENTRY
+        loose[self._tables["nodes"]["graph"][self._tables["nodes"]["flags"] & NodeFlag.HOSTVALUE > 0]] = True
+        entry[known] = loose[self.calls["graph"][at[known]]]
+        # What a call is given was there before it started; an entry or a value of Python's can be numbered later.
         bad = (rows["src_call"] < -1) | (made & ~entry & (source >= rows["call"]))
         missing = int(np.count_nonzero(made & ~known & ~bad))
         if missing:

@@ -189,6 +189,11 @@ class _Session(Listener):
         if self._recording is not None and os.getpid() == self._pid:
             self._recording.read(tensor)
 
+    def python_op(self) -> contextlib.AbstractContextManager[None]:
+        if self._recording is None or os.getpid() != self._pid:
+            return contextlib.nullcontext()
+        return self._recording.python_op()
+
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         if os.getpid() != self._pid or self.failed:
             return plain(session, *args)

@@ -53,6 +53,7 @@ class Thread:
     number: int
     calls: list[int] = field(default_factory=list)  # open calls, outermost first
     muted: bool = False
+    begun: int = -1  # the call of the eager py_function whose body ended last, which the op's callback is to tell of
 
 
 class Recording:
@@ -142,6 +143,23 @@ class Recording:
         finally:
             self._open.discard(call)
             thread.calls.pop()
+
+    @contextlib.contextmanager
+    def python_op(self) -> Iterator[None]:
+        """While the body of an eager py_function runs: its ops are recorded before it, as calls inside it."""
+        thread = self.thread()
+        if not self.active or thread.muted:
+            yield
+            return
+        call = self.new_call()
+        with self.open_call(call):
+            yield
+        thread.begun = call
+
+    def begun(self, thread: Thread) -> int:
+        """The call of an eager py_function that has just run; a new one if its body was not seen."""
+        call, thread.begun = thread.begun, -1
+        return call if call >= 0 else self.new_call()
 
     # --- where values come from -------------------------------------------------------------------------------------
 
