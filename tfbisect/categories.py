@@ -75,6 +75,11 @@ class Categories:
                 below |= {number} if node.op in ("Pack", "Cast", "Reshape", "ConcatV2", "Identity") else set()
         return "host"
 
+    @property
+    def set_up_differently(self) -> bool:
+        """Whether the runs' settings differ in a way that reaches what kernels compute, and which kernels run."""
+        return bool(self._reached)
+
     def of_event(self, number: int, entry: bool) -> str:
         """The category of a culprit; `entry`: it takes a variable that nothing recorded wrote before."""
         row, other = self._equality.pairs[number]

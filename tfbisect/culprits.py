@@ -167,6 +167,8 @@ class Portraits:
             return self._categories.of_host_value(None, finding.row)
         if finding.what == "state" and self._raced(suspect, finding):
             return "race"
+        if finding.what == "attrs" and self._categories.set_up_differently and not node.flags & NodeFlag.RANDOM:
+            return "environment"  # as where oneDNN rewrites what Eigen computes as it stands
         return of_finding(finding, node)
 
     def _raced(self, suspect: Suspect, finding: Finding) -> bool:

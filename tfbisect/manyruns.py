@@ -97,6 +97,7 @@ class _ManyRuns:
             doubt=doubt(len(self.paths) - 1, agreeing),
             cross_check=check,
         )
+        shown = self._shown(culprits)
         return Comparison(
             verdict=verdict,
             runs=self._runs(),
@@ -104,8 +105,9 @@ class _ManyRuns:
             environment=environment,
             coverage=_together([result.coverage for result in self.results]),
             culprits=culprits,
-            receivers_by_step=self._receivers(culprits),
-            extra={MANY_RUNS: many.to_json()},
+            receivers_by_step=shown.receivers_by_step,
+            extra={**shown.extra, MANY_RUNS: many.to_json()},
+            events=shown.events,
         )
 
     # -- pairs -------------------------------------------------------------------------------------------------------
@@ -216,13 +218,12 @@ class _ManyRuns:
     def _runs(self) -> tuple[Json, ...]:
         return (self.results[0].runs[0], *(result.runs[1] for result in self.results[: len(self.paths) - 1]))
 
-    def _receivers(self, culprits: Sequence[Culprit]) -> tuple[tuple[int | None, int], ...]:
-        """Of the pair that the first culprit was told of."""
+    def _shown(self, culprits: Sequence[Culprit]) -> Comparison:
+        """The pair that the first culprit was told of: what a page draws is of two runs."""
         if not culprits:
-            return ()
+            return self.results[0]
         pair = tuple(culprits[0].extra["pair"])
-        results = zip(self.pairs, self.results, strict=True)
-        return next(result.receivers_by_step for each, result in results if each.runs == pair)
+        return next(result for each, result in zip(self.pairs, self.results, strict=True) if each.runs == pair)
 
     def _warnings(self, check: CrossCheck) -> Iterable[str]:
         """Those of the pairs, told once each with the runs they are of."""

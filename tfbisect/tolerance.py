@@ -24,7 +24,7 @@ from tfbisect.flow import VARIANT
 from tfbisect.graphdiff import graph_differences
 from tfbisect.model import Comparison, Culprit, GraphKind, SiteKind
 from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
-from tfbisect.pairwise import aligned, coverage_of, describe, environment_of
+from tfbisect.pairwise import aligned, coverage_of, describe, drawn_of, environment_of
 from tfbisect.tables import Trace
 from tfbisect.upstream import above
 
@@ -254,6 +254,7 @@ class _Within:
             graph_differences_total=len(differences),
         )
         calls = tuple(map(len, self.alignment.unpaired_calls))
+        drawn, events = drawn_of(findings, portraits)
         return Comparison(
             verdict=self._verdict(tolerated, calls),
             runs=tuple(map(describe, traces)),
@@ -261,7 +262,8 @@ class _Within:
             environment=environment,
             coverage=coverage_of(self.alignment, len(findings.undecided)),
             culprits=culprits,
-            extra={TOLERANCE: tolerated.to_json()},
+            extra={**drawn, TOLERANCE: tolerated.to_json()},
+            events=events,
         )
 
     def _verdict(self, tolerated: Tolerated, calls: Sequence[int]) -> str:
