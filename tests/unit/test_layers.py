@@ -26,6 +26,7 @@ LAYERS = [
     {"bisector", "categories"},
     {"culprits", "crosscheck"},
     {"overview", "surroundings"},
+    {"drawing"},
     {"pairwise"},
     {"manyruns", "tolerance"},
     {"comparison"},
