@@ -5,6 +5,7 @@ Opens no file (`trace.load` does) and judges nothing; what it drops or doubts it
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from tfbisect import schema
+from tfbisect import frames, schema
 from tfbisect.errors import Damaged
 from tfbisect.model import NO_CALL, Edge, Graph, GraphKind, Node, NodeFlag, Opaque, SiteKind, Source
+from tfbisect.notebook import Card, Facts, Grid, Shown
 
 try:
     import ml_dtypes
@@ -24,6 +26,7 @@ except ImportError:  # bfloat16 and float8 values are read as integers
     _more_types = None
 
 Array = npt.NDArray[Any]
+CARD_ROWS = 8  # of a table that a trace shows of itself
 Spans = Sequence[tuple[int, int]]  # (start, length) of kept values in bytes
 
 
@@ -37,7 +40,7 @@ class Draw(NamedTuple):
     op_seed: int
 
 
-class Trace:
+class Trace(Shown):
     """One recorded run; immutable, and no file is open.
 
     `calls` (sorted by id), `links` (sorted by call), `events` (sorted by call, constants last) and `sites` are NumPy
@@ -157,6 +160,26 @@ class Trace:
         """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
         number = self._definitions.get((graph, node))
         return self._read_values([self._tables["values"][number].item()])[0] if number else None
+
+    def to_frame(self) -> Any:
+        """All events as a pandas DataFrame, see `frames.columns`. Raises ImportError without pandas."""
+        import pandas
+
+        return pandas.DataFrame(frames.columns(self))
+
+    def _card(self) -> Card:
+        kept = int(np.count_nonzero(self.events["value"]))
+        names = Counter(self.graphs[graph].name for graph in self.calls["graph"].tolist())
+        rows = [("file", self.path), ("calls", f"{len(self.calls):,}"), ("values kept", f"{kept:,}")]
+        rows += [("problem", problem) for problem in self.problems]
+        most = [(count, name) for name, count in names.most_common(CARD_ROWS)]
+        blocks: list[Facts | Grid] = [Facts(rows), Grid("Runs most", ("calls", "what"), most)]
+        if self.opaque:
+            unseen = [(item.op_type, item.name, item.reason, item.count) for item in self.opaque]
+            left_out = max(0, len(unseen) - CARD_ROWS)
+            blocks.append(Grid("Not seen", ("op", "name", "reason", "times"), unseen[:CARD_ROWS], False, left_out))
+        state = "complete" if self.complete else "incomplete"
+        return Card(state, f"recording of {len(self.events):,} values", blocks)
 
     def call_row(self, call_id: int) -> int | None:
         """The row of a call in `calls`; None if it was not recorded to its end."""

@@ -17,6 +17,7 @@ from tfbisect.alignment import Alignment
 from tfbisect.bisector import Findings, Judgement, Suspect, What
 from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
+from tfbisect.drawing import drawn
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality
 from tfbisect.errors import Usage
@@ -24,7 +25,7 @@ from tfbisect.flow import VARIANT
 from tfbisect.graphdiff import graph_differences
 from tfbisect.model import Comparison, Culprit, GraphKind, SiteKind
 from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
-from tfbisect.pairwise import aligned, coverage_of, describe, drawn_of, environment_of
+from tfbisect.pairwise import aligned, coverage_of, describe, environment_of
 from tfbisect.tables import Trace
 from tfbisect.upstream import above
 
@@ -254,7 +255,7 @@ class _Within:
             graph_differences_total=len(differences),
         )
         calls = tuple(map(len, self.alignment.unpaired_calls))
-        drawn, events = drawn_of(findings, portraits)
+        extra, events = drawn(findings, portraits)
         return Comparison(
             verdict=self._verdict(tolerated, calls),
             runs=tuple(map(describe, traces)),
@@ -262,7 +263,7 @@ class _Within:
             environment=environment,
             coverage=coverage_of(self.alignment, len(findings.undecided)),
             culprits=culprits,
-            extra={**drawn, TOLERANCE: tolerated.to_json()},
+            extra={**extra, TOLERANCE: tolerated.to_json()},
             events=events,
         )
 

@@ -471,7 +471,7 @@ class FunctionRecorder:
             self._recording.array_event(NO_CALL, site, array, f"{user}/{node.name}")
 
     def _stack(self, definition: Any, node: Any) -> int:
-        origin = self._origins.of(definition.signature.name, node)
+        origin = self._origins.of(definition.signature.name, node, user_op(node.op))
         return origin.stack if origin else 0
 
     def _nodes(self, definition: Any, twin: Twin) -> list[Node]:
