@@ -277,12 +277,12 @@ class Recording:
             with contextlib.suppress(Exception):
                 self._end("incomplete", None, reason)
 
-    def close(self, exit_status: int | None, reason: str | None = None) -> None:
+    def close(self, exit_status: int | None, reason: str | None = None, status: str = "complete") -> None:
         """End the trace."""
         with self.lock:
             if self.active:
                 self.active = False
-                self._end("complete", exit_status, reason)
+                self._end(status, exit_status, reason)
 
     def _end(self, status: str, exit_status: int | None, reason: str | None) -> None:
         for (name, op_type, why, _stack), count in self._opaque.items():
