@@ -167,9 +167,8 @@ class ComparingWriter(TraceWriter):
 
     # -- events wait for the end of their call -----------------------------------------------------------------------
 
-    def value(self, data: bytes | bytearray | memoryview) -> int:
-        """A number for bytes that are written once their event is known to differ, and then get their id; 0: they will
-        not be."""
+    def offered(self, data: bytes | bytearray | memoryview) -> int:
+        """A number for bytes that get their id when their event is known to differ; 0: they are not kept."""
         if self.differing >= KEPT:
             self._policy.kept_bytes -= len(bytes(data))
             return 0
@@ -211,7 +210,7 @@ class ComparingWriter(TraceWriter):
             return 0
         data = self._offered.pop(offered)
         if keep:
-            return super().value(data)
+            return self.value(data)
         self._policy.kept_bytes -= len(data)
         return 0
 

@@ -245,7 +245,7 @@ class Recording:
         value = digest.of_array(array) if known is None else known
         kept = 0
         if not array.dtype.hasobject and self.policy.wants(label) and self.policy.admits(array.nbytes):
-            kept = self.writer.value(digest.bytes_of(array))
+            kept = self.writer.offered(digest.bytes_of(array))
         self.writer.event(call, site, 0, self.writer.shape(array.shape), value, kept)
         self.events += 1
         return value

@@ -218,7 +218,7 @@ class SessionRecorder:
                 continue
             kept = 0
             if key in plan.wanted and dump.dtype != digest.DT_STRING and recording.policy.admits(dump.nbytes):
-                kept = writer.value(dump.data) if dump.data is not None else 0
+                kept = writer.offered(dump.data) if dump.data is not None else 0
             writer.event(call, site, writer.iteration(path), writer.shape(dump.shape), dump.digest, kept)
             recording.events += 1
         self._append_writes(plan, call, ran, result.variables, proofs)
@@ -253,7 +253,7 @@ class SessionRecorder:
             kept = 0
             label = f"{plan.name}/{write.variable}"
             if not value.dtype.hasobject and recording.policy.wants(label) and recording.policy.admits(value.nbytes):
-                kept = writer.value(value.tobytes())
+                kept = writer.offered(value.tobytes())
             number = digest.of_array(value)
             writer.event(call, site, writer.iteration(path), writer.shape(value.shape), number, kept)
             recording.events += 1
