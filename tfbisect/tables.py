@@ -116,6 +116,16 @@ class Trace(Shown):
         """A loop iteration, outermost loop first; () outside loops."""
         return self._span("path_items", "path_ends", id)
 
+    @property
+    def shapes(self) -> range:
+        """The ids of all shapes but the unknown one."""
+        return range(1, len(self._tables["shape_ends"]))
+
+    @property
+    def iterations(self) -> range:
+        """The ids of all loop iterations."""
+        return range(len(self._tables["path_ends"]))
+
     def dtype(self, site: int) -> str:
         """The name of the element type of a site's events."""
         return dtype_name(int(self.sites["dtype"][site]))

@@ -65,6 +65,8 @@ class EagerRecorder:
                     handles = [inputs[position] for position, _dtype in _variables(inputs)]
                     if handles:
                         recording.watch.wrote(handles, recording.stacks.here(1))
+                if recording.watch is not None and not thread.calls:
+                    recording.watch.ran()
         except Exception as error:
             recording.fail(f"eager op {op_type}", error)
         finally:

@@ -263,7 +263,7 @@ class Recording:
         value = digest.of_array(array) if known is None else known
         kept = 0
         if not array.dtype.hasobject and self.policy.wants(label) and self.policy.admits(array.nbytes):
-            kept = self.writer.value(digest.bytes_of(array))
+            kept = self.writer.offered(digest.bytes_of(array))
         self.writer.event(call, site, 0, self.writer.shape(array.shape), value, kept)
         self.events += 1
         return value
@@ -295,12 +295,12 @@ class Recording:
             with contextlib.suppress(Exception):
                 self._end("incomplete", None, reason)
 
-    def close(self, exit_status: int | None, reason: str | None = None) -> None:
+    def close(self, exit_status: int | None, reason: str | None = None, status: str = "complete") -> None:
         """End the trace."""
         with self.lock:
             if self.active:
                 self.active = False
-                self._end("complete", exit_status, reason)
+                self._end(status, exit_status, reason)
 
     def _end(self, status: str, exit_status: int | None, reason: str | None) -> None:
         for (name, op_type, why, _stack), count in self._opaque.items():
