@@ -76,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
         )
         if options.values != "none":
             outcome = orchestrator.measure(program, outcome, folder, comparison.compare, tell)
+        outcome = orchestrator.expand(program, outcome, folder, comparison.compare, tell)
         status = report(outcome.comparison, options.format, output, options.force, options.quiet)
         settle(folder, outcome, given=traces is not None, quiet=options.quiet)
     return status
