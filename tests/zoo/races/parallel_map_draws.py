@@ -3,10 +3,13 @@
 import tensorflow as tf
 
 tf.random.set_seed(5)
-data = tf.data.Dataset.range(256)
-data = data.map(lambda i: tf.random.uniform([8, 8]) + tf.cast(i, tf.float32), num_parallel_calls=8)
-    lambda i: tf.random.uniform([8, 8]) + tf.cast(i, tf.float32), num_parallel_calls=8
-)
+
+
+def noisy(i):
+    return tf.random.uniform([8, 8]) + tf.cast(i, tf.float32)
+
+
+data = tf.data.Dataset.range(256).map(noisy, num_parallel_calls=8)
 total = tf.zeros([8, 8])
 for x in data:
     total = total * 0.5 + x
