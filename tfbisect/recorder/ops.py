@@ -17,6 +17,18 @@ FORWARDERS = LOOP_OPS | frozenset({
     "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot",
     "CheckNumerics", "CheckNumericsV2", "EnsureShape", "PlaceholderWithDefault", "RefIdentity", "_Recv", "_HostRecv",
 })  # fmt: skip
+# Their output may be the very buffer of an input, or a part of it.
+ALIASES = FORWARDERS | {"ReadVariableOp", "Bitcast", "Slice", "StridedSlice", "Split", "SplitV", "Unpack"}
+# AddN sums into the first input whose buffer nobody else holds, and starts with it: with three or more inputs the bits
+# depend on that (tensorflow/core/kernels/aggregate_ops.cc, forward_input_or_allocate_output).
+_ADDS_IN_PLACE = frozenset({"AddN", "_MklAddN"})
+
+
+def adds_in_place(node: Any) -> bool:
+    """Whether the order in which a NodeDef sums depends on who else holds its inputs."""
+    return node.op in _ADDS_IN_PLACE and node.attr["N"].i > 2
+
+
 SILENT = frozenset({"NoOp", "_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Const", "ControlTrigger"})
 
 # Kernels that keep a random stream of their own (tensorflow/core/kernels/random_op.cc and its users of

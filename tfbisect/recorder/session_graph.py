@@ -20,10 +20,7 @@ from tfbisect.recorder.session_writes import Write
 from tfbisect.recorder.twin import outputs_of, user_op
 
 # Ops whose output may share its buffer with an input, a variable or a feed.
-_ALIASES = ops.FORWARDERS | {
-    "ReadVariableOp", "Bitcast", "Slice", "StridedSlice", "Split", "SplitV", "Unpack", "Const", "_Arg",
-}  # fmt: skip
-_ADDS_IN_PLACE = frozenset({"AddN", "_MklAddN"})
+_ALIASES = ops.ALIASES | {"Const", "_Arg"}
 _BRANCHES = {
     "body": "body", "cond": "cond", "then": "then_branch", "else": "else_branch", "branch": "branches",
 }  # fmt: skip
@@ -205,7 +202,7 @@ def _shared(protos: Sequence[Any], by_name: Mapping[str, Any]) -> frozenset[str]
     AddN sums into the first input whose buffer nobody else holds, and starts with it. A watch hands a private copy on.
     """
     found: set[str] = set()
-    waiting = [ref for n in protos if n.op in _ADDS_IN_PLACE and n.attr["N"].i > 2 for ref in n.input]
+    waiting = [ref for n in protos if ops.adds_in_place(n) for ref in n.input]
     while waiting:
         node = by_name[base(waiting.pop())]
         if node.op in _ALIASES and node.name not in found:

@@ -7,9 +7,10 @@ How a value is tapped: `Fingerprint` hashes its bytes as one row (Reshape); its 
 that run in the same iterations form groups; a group is one row: the call and loop path, the group's number, and one
 string with shapes, digests and the first bytes of each value, as many as the call asks for.
 
-Consumers of a tapped op, control consumers included, wait until its tap has let go of the buffer (a *gate*). A buffer
-that is still held changes which buffer an op may reuse, and AddN sums in that order: without gates, recording makes
-repeatable programs unrepeatable (seen on ResNet-50).
+A tap holds a buffer, and a buffer that is still held changes which buffer an op may reuse: AddN sums in that order, so
+without care recording makes repeatable programs unrepeatable (seen on ResNet-50). So what depends on it waits until the
+taps have let go (a *gate*): an AddN of three or more, ops that write variables, and what side effects are ordered
+before. Everything else goes on beside its taps.
 """
 
 import collections
@@ -482,20 +483,33 @@ class TwinBuilder:
     # --- finish ---------------------------------------------------------------------------------------------------
 
     def _gate(self) -> None:
-        """Consumers, control consumers included, wait for the taps of what they consume.
+        """What the holding of a buffer could change waits for the taps of what it consumes.
 
-        A Merge waits only for the taps of its control inputs: the data inputs of a loop's Merge are its back edge, but
-        lowering orders the side effects of a branch through control edges into a Merge, and a variable written in a
-        branch must be read by its tap before a later write.
+        Control edges order side effects: what a variable holds must be read by its tap before a later write. A Merge
+        has them too, where lowering orders a branch's writes through it.
         """
-        for node in self._nodes.values():
-            waits = {
-                f"^{gate}"
-                for ref in node.input
-                if node.op != "Merge" or ref.startswith("^")
-                for gate in self._gates.get(base(ref), ())
-            }
-            node.input.extend(sorted(waits))
+        for number, node in enumerate(self.twin.nodes):
+            copy = self._nodes.get(node.name)
+            if copy is None:
+                continue
+            whole = ops.adds_in_place(node) or number in self.twin.writes
+            held = [ref for ref in node.input if whole or ref.startswith("^")]
+            waits = {f"^{gate}" for name in self._sharing(held) for gate in self._gates.get(name, ())}
+            copy.input.extend(sorted(waits))
+
+    def _sharing(self, refs: Iterable[str]) -> set[str]:
+        """The nodes whose buffers these values may be; not through a Merge, which one dead input never reaches."""
+        found: set[str] = set()
+        waiting = list(refs)
+        while waiting:
+            name = base(waiting.pop())
+            if name in found or name not in self._original:
+                continue
+            found.add(name)
+            node = self._original[name]
+            if node.op in ops.ALIASES and (node.op not in ops.LOOP_OPS or node.op in ("Switch", "_SwitchN")):
+                waiting += [ref for ref in node.input if not ref.startswith("^")]
+        return found
 
     def _definition(self) -> Any:
         twin = function_pb2.FunctionDef()
