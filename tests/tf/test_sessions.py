@@ -392,6 +392,22 @@ def test_errors_of_the_program_are_as_they_would_be(path: Path) -> None:
     assert views[0].trace.complete
 
 
+@pytest.mark.parametrize("options", [{}, {"steps": "7:9"}], ids=["recorded", "outside the window"])
+def test_a_call_that_fails_has_run_once(path: Path, options: dict[str, str]) -> None:
+    calls = []
+
+    def fails() -> np.ndarray:
+        calls.append(1)
+        raise ValueError("on purpose")
+
+    with tf.Graph().as_default(), recording(path, **options) as views, v1.Session() as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="on purpose"):
+            session.run(v1.py_func(fails, [], tf.float32))
+        session.run(tf.sin(1.0))
+    assert len(calls) == 1
+    assert views[0].trace.complete
+
+
 def _fetched(resource: bool) -> list[Any]:
     fed = data(3)
     x = v1.placeholder(tf.float32, [3])

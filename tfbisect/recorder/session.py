@@ -110,10 +110,10 @@ class SessionRecorder:
             signature = session_plan.signature_of(options, feed_dict, fetch_list, target_list)
             plan = self._plan(session, signature)
             self._mark_step(plan)
+            lane = self._lane(session, plan) if recording.live and not plan.reason else None
             if not recording.live:
-                return self._told(plain(session, options, feed_dict, fetch_list, target_list, run_metadata))
-            lane = self._lane(session, plan) if not plan.reason else None
-            if lane is None:
+                pass  # outside the window that is recorded
+            elif lane is None:
                 with recording.lock:
                     recording.unseen(plan.name, "Session.run", plan.reason or "the disk has no room for its dumps")
             elif run_metadata is not None:
