@@ -392,6 +392,47 @@ def test_errors_of_the_program_are_as_they_would_be(path: Path) -> None:
     assert views[0].trace.complete
 
 
+@pytest.mark.parametrize("options", [{}, {"steps": "7:9"}], ids=["recorded", "outside the window"])
+def test_a_call_that_fails_has_run_once(path: Path, options: dict[str, str]) -> None:
+    calls = []
+
+    def fails() -> np.ndarray:
+        calls.append(1)
+        raise ValueError("on purpose")
+
+    with tf.Graph().as_default(), recording(path, **options) as views, v1.Session() as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="on purpose"):
+            session.run(v1.py_func(fails, [], tf.float32))
+        session.run(tf.sin(1.0))
+    assert len(calls) == 1
+    assert views[0].trace.complete
+
+
+def _fetched(resource: bool) -> list[Any]:
+    fed = data(3)
+    x = v1.placeholder(tf.float32, [3])
+    state = variable("state", [3], resource, initializer=v1.zeros_initializer())
+    same = [tf.identity(x), tf.constant([1.0, 2.0, 3.0]), tf.reshape(state, [3, 1])]
+    add = v1.assign_add(state, tf.ones([3]))
+    found = []
+    with v1.Session() as session:
+        session.run(state.initializer)
+        for _ in range(3):
+            found.append(session.run([state, *same], {x: fed}))
+            found[-1][1] += 5.0
+            found[-1][2] += 5.0
+            session.run(add.op)
+    return [*found, fed]
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_what_was_fetched_stays_as_it_was(path: Path, resource: bool) -> None:
+    """Of a variable that is written later; and what the program changes in place is its own."""
+    expected = plain(lambda: _fetched(resource))
+    with recording(path):
+        assert plain(lambda: _fetched(resource)) == expected
+
+
 def test_the_graph_and_the_environment_stay_the_programs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFDBG_DISK_BYTES_LIMIT", "1000")
     with tf.Graph().as_default() as graph, recording(path), v1.Session() as session:

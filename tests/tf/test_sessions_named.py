@@ -319,6 +319,7 @@ def test_a_frozen_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf.compat.v1.layers needs tf_keras")
+@pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:UserWarning")
 def test_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "TF_USE_LEGACY_KERAS", "1")
 
@@ -327,10 +328,11 @@ def test_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         x = v1.placeholder(tf.float32, [8, 6, 6, 2])
         number = v1.placeholder(tf.int32, [])
         training = v1.placeholder(tf.bool, [])
-        h = v1.layers.conv2d(planted(x, number), 4, 3, activation=tf.nn.relu)
+        initial = v1.glorot_uniform_initializer(seed=1)  # without one, Keras draws seeds with Python's random
+        h = v1.layers.conv2d(planted(x, number), 4, 3, activation=tf.nn.relu, kernel_initializer=initial)
         h = v1.layers.batch_normalization(h, training=training)
         h = v1.layers.dropout(v1.layers.flatten(h), 0.3, training=training)
-        loss = tf.reduce_mean(tf.square(v1.layers.dense(h, 3)))
+        loss = tf.reduce_mean(tf.square(v1.layers.dense(h, 3, kernel_initializer=initial)))
         with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
             train = v1.train.AdamOptimizer(0.01).minimize(loss)
         with v1.Session() as session:

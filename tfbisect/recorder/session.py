@@ -110,10 +110,10 @@ class SessionRecorder:
             signature = session_plan.signature_of(options, feed_dict, fetch_list, target_list)
             plan = self._plan(session, signature)
             self._mark_step(plan)
+            lane = self._lane(session, plan) if recording.live and not plan.reason else None
             if not recording.live:
-                return self._told(plain(session, options, feed_dict, fetch_list, target_list, run_metadata))
-            lane = self._lane(session, plan) if not plan.reason else None
-            if lane is None:
+                pass  # outside the window that is recorded
+            elif lane is None:
                 with recording.lock:
                     recording.unseen(plan.name, "Session.run", plan.reason or "the disk has no room for its dumps")
             elif run_metadata is not None:
@@ -130,7 +130,7 @@ class SessionRecorder:
             with recording.open_call(call):
                 outputs = c_api.TF_SessionRunCallable(session._session, lane.handle, values, run_metadata)
             state = CallState.OK
-            return self._told(outputs)
+            return self._told([_own(value) for value in outputs])
         finally:
             self._end(session, plan, lane, call, step, state)
 
@@ -379,6 +379,16 @@ class SessionRecorder:
         if tensors:
             plan.reader = _callable(session, config_pb2.CallableOptions(fetch=list(tensors.values())))
             plan.read = tuple(tensors)
+
+
+def _own(value: Any) -> Any:
+    """A result that nothing else changes later.
+
+    A callable hands out the buffer of a variable, feed or constant itself; `Session.run` copies one that is shared
+    (python/client/tf_session_helper.cc: RunCallableHelper and TF_Run_wrapper_helper).
+    """
+    shared = isinstance(value, np.ndarray) and not value.flags.owndata and not value.dtype.hasobject
+    return value.copy() if shared else value
 
 
 def _callable(session: Any, options: Any) -> Any:

@@ -38,6 +38,17 @@ def executed(culprit: Culprit) -> str:
     return f"{kernel}: TensorFlow fused the op, or gave it to another kernel" if isinstance(kernel, str) else ""
 
 
+def seeds(culprit: Culprit) -> str:
+    """The seeds of an op that draws random numbers; else nothing."""
+    known = culprit.extra.get("seeds")
+    if not known or not isinstance(known, list) or not all(isinstance(each, dict) for each in known):
+        return ""
+    texts = [f"graph seed {each.get('graph')}, op seed {each.get('op')}" for each in known]
+    if len(set(texts)) == 1:
+        return texts[0]
+    return "; ".join(f"run {run}: {text}" for run, text in zip("AB", texts, strict=False))
+
+
 def node(culprit: Culprit) -> str:
     """The op, and where it ran."""
     name = culprit.name if culprit.name != culprit.op_type else ""

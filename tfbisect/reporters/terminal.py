@@ -96,6 +96,8 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
         pairs.append(("executed", safe(executed, page)))
     if culprit.forward_of is not None:
         pairs.append(("belongs to", safe(words.forward(culprit.forward_of), page)))
+    if seeds := words.seeds(culprit):
+        pairs.append(("seeds", safe(seeds, page)))
     pairs.append(("when", safe(words.when(culprit), page)))
     pairs.append(("evidence", safe(words.evidence(culprit), page)))
     if culprit.last_common:

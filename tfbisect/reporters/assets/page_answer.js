@@ -23,6 +23,8 @@ const Answer = (() => {
     add("line", culprit.source ? `${culprit.source.file}:${culprit.source.line}${inside}` : "not known");
     add("op", culprit.name + (culprit.slot > 0 ? `, output ${culprit.slot}` : ""));
     add("executed as", culprit.executed);
+    const seeds = Array.isArray(culprit.seeds) ? culprit.seeds : [];
+    add("seeds", seeds.map((each, i) => `run ${"AB"[i]}: graph seed ${each.graph}, op seed ${each.op}`).join("; "));
     add("device", culprit.device);
     add("replica", culprit.replica);
     if (culprit.forward_of) {
