@@ -149,9 +149,11 @@ class _Bisection:
             judged = Judgement(What.UNDECIDED, reason="TensorFlow made this constant of others that were not recorded")
         elif any(edge.slot >= 0 for edge in self.a.node(row).inputs):
             judged = self._folded(row)
-        graphs = self.a.node_of(row)[0].graph.id, self.b.node_of(other)[0].graph.id
-        if judged.what == What.UNDECIDED or (judged.what == What.CULPRIT and not self.alignment.nodes(*graphs).same):
-            if self.written.change(*graphs, self._names(row, other)) is not None:
+        if judged.what != What.RECEIVER:
+            graphs = self.a.node_of(row)[0].graph.id, self.b.node_of(other)[0].graph.id
+            change = self.written.change(*graphs, self._names(row, other))
+            itself = change is not None and self.written.name(change) == self.a.node(row).name
+            if change is not None and not (judged.what == What.CULPRIT and itself):
                 return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
         return judged
 
