@@ -4,6 +4,7 @@ Judges and ranks; what is shown of a culprit is made by `comparison`.
 """
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from tfbisect.stores import Stores
 from tfbisect.written import Change, Written
 
 MANY = 2000  # unpaired results that are looked at
+_FILLS = re.compile(r"LookupTable(Import|Insert)|InitializeTable(V2)?$")  # a table with keys and values
 _STRUCTURE = ("edge", "attrs", "extra", "written")  # findings that a function was written otherwise
 _COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
 _HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
@@ -303,11 +305,12 @@ class _Bisection:
                 one = a.input_ref(call_a, flow_a, node_a, edge_a, 0)
                 two = b.input_ref(call_b, flow_b, node_b, edge_b, 0)
                 if a.terminal(one).kind != Kind.HANDLE:
-                    outcomes.append(self.equality.compare(one, two))
+                    outcome = self.equality.compare(one, two)
+                    # Names of files lie in another temporary folder in each run; what a table holds are no names.
+                    if _FILLS.match(flow_a.nodes[node_a].op) or not self._only_strings(outcome):
+                        outcomes.append(outcome)
         # An iterator counts as having no inputs: what is not known of its dataset does not matter.
-        # Nor do names of files, which lie in another temporary folder in each run.
-        differing = (outcome for outcome in outcomes if outcome.status == Status.DIFFERS)
-        known = combined(outcome for outcome in differing if not self._only_strings(outcome))
+        known = combined(outcome for outcome in outcomes if outcome.status == Status.DIFFERS)
         if known.status == Status.DIFFERS or self.equality.same_handle(handle_a, handle_b):
             return known
         return UNKNOWN
