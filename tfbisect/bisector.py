@@ -139,7 +139,8 @@ class _Bisection:
         if outcome.status < Status.UNKNOWN and self._changed(row, other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
         graphs = self.a.node_of(row)[0].graph, self.b.node_of(other)[0].graph
-        if outcome.status < Status.UNKNOWN and graphs[0].kind == GraphKind.OPAQUE:
+        if outcome.status <= Status.UNKNOWN and graphs[0].kind == GraphKind.OPAQUE:
+            # What is not known of its inputs are variables that it wrote itself, unseen.
             if self.written.change(graphs[0].id, graphs[1].id) is not None:
                 return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
         return self._verdict(outcome)
@@ -485,7 +486,7 @@ class _Bisection:
         side, at = (finding.side, finding.row) if finding.what == "extra" else (0, row)
         run = (self.a, self.b)[side]
         call, flow = run.event_call[at], run.node_of(at)[0]
-        if call < 0 or flow.graph.kind in OP_BY_OP:
+        if call < 0 or flow.graph.kind in OP_BY_OP or finding.what == "written":
             paired = call < 0 or (self.alignment.call_to_a if side else self.alignment.call_to_b)[call] >= 0
             call = self._first_call(side, flow.graph.id) if paired else call
         return firsts[side] < call
@@ -554,6 +555,9 @@ class _Bisection:
             return "written", suspect.change.what, node.op, node.attrs
         if kind == SiteKind.CONST:
             return "constant", flow.graph.name, flow.nodes[number].stack
+        batch = self._batch(suspect) if suspect.finding is None else None
+        if batch is not None:
+            return batch
         if flow.graph.kind == GraphKind.EAGER:
             stack = int(run.trace.calls["stack"][run.event_call[suspect.row]])
             return suspect.side, flow.graph.name, stack
@@ -562,6 +566,15 @@ class _Bisection:
         if suspect.finding is not None and suspect.finding.what == "state" and self._by_extra_calls(suspect.finding):
             return "state", flow.graph.name
         return suspect.side, flow.graph.name, flow.nodes[number].name
+
+    def _batch(self, suspect: Suspect) -> Any:
+        """What arrays of Python's have in common that one function takes together, row for row: they are one batch."""
+        run = (self.a, self.b)[suspect.side]
+        taker = run.first_takers.get(run.event_call[suspect.row])
+        shape = run.trace.shape(run.event_shape[suspect.row])
+        if taker is None or not shape or run.flow(taker[0]).graph.kind == GraphKind.EAGER:
+            return None
+        return "batch", run.flow(taker[0]).graph.name, shape[0]
 
     def _by_extra_calls(self, finding: Finding) -> bool:
         """Whether the writes that a read saw are those of calls of one run only: all that they set up is one cause."""
