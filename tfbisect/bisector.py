@@ -4,6 +4,7 @@ Judges and ranks; what is shown of a culprit is made by `comparison`.
 """
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from tfbisect.stores import Stores
 from tfbisect.written import Change, Written
 
 MANY = 2000  # unpaired results that are looked at
+_FILLS = re.compile(r"LookupTable(Import|Insert)|InitializeTable(V2)?$")  # a table with keys and values
 _STRUCTURE = ("edge", "attrs", "extra", "written")  # findings that a function was written otherwise
 _COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
 _HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
@@ -137,7 +139,8 @@ class _Bisection:
         if outcome.status < Status.UNKNOWN and self._changed(row, other):
             return Judgement(What.CULPRIT, finding=Finding("attrs", 0, row))
         graphs = self.a.node_of(row)[0].graph, self.b.node_of(other)[0].graph
-        if outcome.status < Status.UNKNOWN and graphs[0].kind == GraphKind.OPAQUE:
+        if outcome.status <= Status.UNKNOWN and graphs[0].kind == GraphKind.OPAQUE:
+            # What is not known of its inputs are variables that it wrote itself, unseen.
             if self.written.change(graphs[0].id, graphs[1].id) is not None:
                 return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
         return self._verdict(outcome)
@@ -149,9 +152,11 @@ class _Bisection:
             judged = Judgement(What.UNDECIDED, reason="TensorFlow made this constant of others that were not recorded")
         elif any(edge.slot >= 0 for edge in self.a.node(row).inputs):
             judged = self._folded(row)
-        graphs = self.a.node_of(row)[0].graph.id, self.b.node_of(other)[0].graph.id
-        if judged.what == What.UNDECIDED or (judged.what == What.CULPRIT and not self.alignment.nodes(*graphs).same):
-            if self.written.change(*graphs, self._names(row, other)) is not None:
+        if judged.what != What.RECEIVER:
+            graphs = self.a.node_of(row)[0].graph.id, self.b.node_of(other)[0].graph.id
+            change = self.written.change(*graphs, self._names(row, other))
+            itself = change is not None and self.written.name(change) == self.a.node(row).name
+            if change is not None and not (judged.what == What.CULPRIT and itself):
                 return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
         return judged
 
@@ -301,11 +306,12 @@ class _Bisection:
                 one = a.input_ref(call_a, flow_a, node_a, edge_a, 0)
                 two = b.input_ref(call_b, flow_b, node_b, edge_b, 0)
                 if a.terminal(one).kind != Kind.HANDLE:
-                    outcomes.append(self.equality.compare(one, two))
+                    outcome = self.equality.compare(one, two)
+                    # Names of files lie in another temporary folder in each run; what a table holds are no names.
+                    if _FILLS.match(flow_a.nodes[node_a].op) or not self._only_strings(outcome):
+                        outcomes.append(outcome)
         # An iterator counts as having no inputs: what is not known of its dataset does not matter.
-        # Nor do names of files, which lie in another temporary folder in each run.
-        differing = (outcome for outcome in outcomes if outcome.status == Status.DIFFERS)
-        known = combined(outcome for outcome in differing if not self._only_strings(outcome))
+        known = combined(outcome for outcome in outcomes if outcome.status == Status.DIFFERS)
         if known.status == Status.DIFFERS or self.equality.same_handle(handle_a, handle_b):
             return known
         return UNKNOWN
@@ -480,7 +486,7 @@ class _Bisection:
         side, at = (finding.side, finding.row) if finding.what == "extra" else (0, row)
         run = (self.a, self.b)[side]
         call, flow = run.event_call[at], run.node_of(at)[0]
-        if call < 0 or flow.graph.kind in OP_BY_OP:
+        if call < 0 or flow.graph.kind in OP_BY_OP or finding.what == "written":
             paired = call < 0 or (self.alignment.call_to_a if side else self.alignment.call_to_b)[call] >= 0
             call = self._first_call(side, flow.graph.id) if paired else call
         return firsts[side] < call
@@ -549,6 +555,9 @@ class _Bisection:
             return "written", suspect.change.what, node.op, node.attrs
         if kind == SiteKind.CONST:
             return "constant", flow.graph.name, flow.nodes[number].stack
+        batch = self._batch(suspect) if suspect.finding is None else None
+        if batch is not None:
+            return batch
         if flow.graph.kind == GraphKind.EAGER:
             stack = int(run.trace.calls["stack"][run.event_call[suspect.row]])
             return suspect.side, flow.graph.name, stack
@@ -557,6 +566,15 @@ class _Bisection:
         if suspect.finding is not None and suspect.finding.what == "state" and self._by_extra_calls(suspect.finding):
             return "state", flow.graph.name
         return suspect.side, flow.graph.name, flow.nodes[number].name
+
+    def _batch(self, suspect: Suspect) -> Any:
+        """What arrays of Python's have in common that one function takes together, row for row: they are one batch."""
+        run = (self.a, self.b)[suspect.side]
+        taker = run.first_takers.get(run.event_call[suspect.row])
+        shape = run.trace.shape(run.event_shape[suspect.row])
+        if taker is None or not shape or run.flow(taker[0]).graph.kind == GraphKind.EAGER:
+            return None
+        return "batch", run.flow(taker[0]).graph.name, shape[0]
 
     def _by_extra_calls(self, finding: Finding) -> bool:
         """Whether the writes that a read saw are those of calls of one run only: all that they set up is one cause."""

@@ -13,6 +13,7 @@ from tfbisect.equality import Equality, Finding
 from tfbisect.flow import CALLS, PARTIAL_WRITE, STRING
 from tfbisect.model import GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run, Terminal
+from tfbisect.threads import CALLBACK_THREAD
 from tfbisect.written import Change
 
 # RunInfo keys (flattened) whose values reach what kernels compute.
@@ -94,7 +95,7 @@ class Categories:
         if self._a.host_value(row):
             return self.of_host_value(number, row)
         if node.flags & NodeFlag.RANDOM:
-            return "race" if self._same_in_other_order(row) else "rng"
+            return "race" if self._may_overlap(row) and self._same_in_other_order(row) else "rng"
         if _unordered(self._a, row) or _unordered(self._b, other):
             return "race"
         if node.flags & NodeFlag.HOST:
@@ -165,6 +166,15 @@ class Categories:
         two = Counter(self._b.event_digest[pair[1]] for pair in rows)
         shared = (one & two).total()
         return len(rows) > 1 and (shared == len(rows) if all_of_them else 2 * shared >= len(rows))
+
+    def _may_overlap(self, row: int) -> bool:
+        """Whether runs of an op can overtake each other: in a loop, or in several threads."""
+        if self._a.node(row).frame:
+            return True
+        site, threads = self._a.event_site[row], self._a.trace.calls["thread"]
+        calls = {self._a.event_call[pair[0]] for pair in self._equality.pairs if self._a.event_site[pair[0]] == site}
+        used = {int(threads[call]) for call in calls}
+        return len(used) > 1 or CALLBACK_THREAD in used
 
     def _runs_in_parallel(self, row: int) -> bool:
         """Whether something in the data set above an element can change the order by timing."""

@@ -84,6 +84,9 @@ class Portraits:
         inputs = self._inputs(suspect)
         if suspect.change is not None:
             name, op_type, source = self._as_written(suspect, source)
+            inputs, values, size = (), None, size if kind == SiteKind.CONST and name == node.name else None
+        elif suspect.finding is not None and suspect.finding.what == "edge" and kind == SiteKind.ARG:
+            source = run.trace.source(int(run.trace.calls["stack"][call])) or source  # the caller gave it another value
         eager = flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY)
         extra: dict[str, Any] = {"repeats": suspect.repeats} if suspect.repeats > 1 else {}
         if kind == SiteKind.WRITE:
@@ -134,8 +137,9 @@ class Portraits:
 
     def _call(self, suspect: Suspect) -> int:
         run = self._runs[suspect.side]
-        call = run.event_call[suspect.row]
-        return call if call >= 0 else self._first_calls[suspect.side][run.node_of(suspect.row)[0].graph.id]
+        call, graph = run.event_call[suspect.row], run.node_of(suspect.row)[0].graph
+        hidden = suspect.change is not None and graph.kind == GraphKind.OPAQUE  # unseen from the first call on
+        return call if call >= 0 and not hidden else self._first_calls[suspect.side][graph.id]
 
     @cached_property
     def _first_calls(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -255,7 +259,8 @@ class Portraits:
             }[suspect.change.what]
         if finding is not None and finding.what != "host":
             return {
-                "extra": f"only run {'B' if suspect.side else 'A'} executed it, and a differing value was made with it",
+                "extra": f"only run {'B' if suspect.side else 'A'} {self._alone(suspect)}, and a differing value was "
+                "made with it",
                 "edge": "it takes other values than in the other run, though those are equal in both runs",
                 "circle": "it ran before what it comes from in one run, and behind it in the other",
                 "attrs": "its attributes or its number of inputs are not the same in both runs",
@@ -279,6 +284,15 @@ class Portraits:
             return "its inputs are bit-identical and the shape of its output is not the same"
         equal = sum(item.equal for item in inputs)
         return f"{equal} of {len(inputs)} inputs bit-identical" if inputs else "it has no inputs that were recorded"
+
+    def _alone(self, suspect: Suspect) -> str:
+        """What only one run did: it executed an op, or made a whole call."""
+        run, call = self._runs[suspect.side], self._call(suspect)
+        partners = self._alignment.call_to_a if suspect.side else self._alignment.call_to_b
+        source = run.trace.source(int(run.trace.calls["stack"][call]))
+        if partners[call] >= 0 or source is None or run.flow(call).graph.kind == GraphKind.EAGER:
+            return "executed it"
+        return f"made this call of {run.flow(call).graph.name}, in line {source.line}"
 
     def _last_common(self, suspect: Suspect) -> str | None:
         """The last op before it that both runs have."""

@@ -103,11 +103,16 @@ class _Versions:
             places[0] = self.to_a.get(places[1], -1)
         if places[1] < 0:
             places[1] = self.to_b.get(places[0], -1)
-        return [
+        found = [
             change
             for change in self.changes
             if places[change.side] < 0 or change.node in self._ancestors(change.side, places[change.side])
         ]
+        # A constant that is equal as it was written: TensorFlow keeps one of several that are equal in one run only.
+        constant = any(
+            place >= 0 and graph.nodes[place].op == "Const" for place, graph in zip(places, self.graphs, strict=True)
+        )
+        return self.changes if constant and not found else found
 
     def _ancestors(self, side: int, node: int) -> set[int]:
         found = self._above.get((side, node))
@@ -149,6 +154,10 @@ class Written:
             lines = [[self._line(side, node) for node in graph.nodes] for side, graph in enumerate(graphs)]
             self._known[key] = _Versions(graphs, lines)
         return next(iter(self._known[key].above(names)), None)
+
+    def name(self, change: Change) -> str:
+        """The name of the op that a change is of."""
+        return self._traces[change.side].graphs[change.graph].nodes[change.node].name
 
     def _line(self, side: int, node: Node) -> Any:
         source = self._traces[side].source(node.stack)

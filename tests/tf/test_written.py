@@ -134,6 +134,32 @@ def test_what_was_written_otherwise_is_named(function):
     assert "planted" in culprit.source.text, culprit
 
 
+def test_a_constant_that_another_equal_one_stands_for_is_told_by_its_own_line():
+    def f(x):
+        y = tf.sin(x) * k(0.1, 0.25)  # planted
+        return tf.exp(y) * 0.1 + tf.exp(x) * 0.1
+
+    (culprit,) = compared(f, tf.constant(X))
+    assert "planted" in culprit.source.text
+
+
+def test_a_fused_op_is_shown_at_the_line_of_its_main_op():
+    weights = tf.constant(X)
+
+    @tf.function
+    def dense(x):
+        y = tf.matmul(x, weights)  # planted
+        y = tf.nn.bias_add(y, tf.ones([4]))
+        return tf.nn.relu(y)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, scale in (("a.h5", 1.0), ("b.h5", 2.0)):
+            with tfbisect.record(f"{folder}/{name}"):
+                dense(tf.constant(X * np.float32(scale)))
+        (culprit,) = tfbisect.compare(f"{folder}/a.h5", f"{folder}/b.h5").culprits
+    assert culprit.op_type == "MatMul" and "planted" in culprit.source.text
+
+
 def test_what_xla_compiled_is_told_by_how_it_was_written():
     (culprit,) = compared(_divided_times, tf.constant(X), jit_compile=True)
     assert (culprit.op_type, culprit.category) == ("Const", "host")

@@ -54,4 +54,4 @@ def of_eager(op: str, attrs: Sequence[Any]) -> tuple[int, int] | None:
     if not seeded(op):
         return None
     pairs = dict(zip(map(str, attrs[::2]), attrs[1::2], strict=True))
-    return int(pairs.get("seed", 0)), int(pairs.get("seed2", 0))
+    return int(pairs.get("seed") or 0), int(pairs.get("seed2") or 0)  # None: the op was given none

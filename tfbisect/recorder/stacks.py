@@ -108,11 +108,16 @@ class Stacks:
             code, line = self._codes[key[place]], key[place + 1]
             assert code is not None
             file, name = code.co_filename, getattr(code, "co_qualname", code.co_name)
-            if GENERATED in file:
-                origin = autograph.original(file, line)
-                if origin is None or not self._is_user(origin[0]):
-                    continue
-                file, line, name = origin
+            yield from self._frame(file, line, name)
+
+    def _frame(self, file: str, line: int, name: str) -> Iterable[Frame]:
+        """A frame as the user wrote it; nothing for one that is not the user's."""
+        if GENERATED in file:
+            origin = autograph.original(file, line)
+            if origin is None:
+                return
+            file, line, name = origin
+        if self._is_user(file):
             yield file, line, name, line_text(file, line)
 
     def innermost(self, stack: int) -> tuple[str, int] | None:
@@ -121,8 +126,7 @@ class Stacks:
 
     def of_frames(self, frames: Iterable[tuple[str, int, str]]) -> int:
         """The stack id of (file, line, function), outermost first; frames that are not the user's are left out."""
-        rows = [(file, line, name, line_text(file, line)) for file, line, name in frames if self._is_user(file)]
-        return self._interned(rows)
+        return self._interned([row for frame in frames for row in self._frame(*frame)])
 
 
 def line_text(file: str, line: int) -> str:
