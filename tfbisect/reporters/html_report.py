@@ -24,6 +24,7 @@ LARGEST = 3 * 10**6  # bytes of a page
 TEXT, ITEMS = 1000, 400  # characters of a text, items of a list that is nobody's own part of the page
 COLUMNS = 100  # of the text for browsers without scripts
 SHORTEST_TEXT = 200_000  # characters of it
+ROOM_FOR_CUT = 1000  # bytes that tell what was cut
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
@@ -77,25 +78,26 @@ def _hash(script: str) -> str:
 def _fitted(data: Json, room: int) -> str:
     """The data as JSON that may stand in a script element, of at most `room` bytes."""
     data = {key: value for key, value in data.items() if key in _KNOWN}
-    long = {path: _at(data, path) for _, path in _LONG}
-    data = _shortened(data, {id(items) for items in long.values() if items is not None})
+    long = [items for _, path in _LONG if (items := _at(data, path)) is not None]
+    data = _shortened(data, set(map(id, long)))
+    lists = {name: (path, items) for name, path in _LONG if (items := _at(data, path))}
+    sizes = {name: len(_encoded(items)) for name, (_, items) in lists.items()}
     cut: dict[str, int] = {}
-    while len(text := _encoded({**data, "cut": cut})) > room:
-        sizes = {name: len(_encoded(items)) for name, path in _LONG if (items := _at(data, path))}
-        if not sizes:
-            break
+    room -= len(_encoded(data)) - sum(sizes.values()) + ROOM_FOR_CUT
+    while sizes and sum(sizes.values()) > room:
         name = max(sizes, key=sizes.__getitem__)
-        path = dict(_LONG)[name]
-        items = _at(data, path)
-        assert items is not None
+        path, items = lists[name]
         keep = len(items) // 2
         cut[name] = cut.get(name, 0) + len(items) - keep
         del items[keep:]
+        sizes[name] = len(_encoded(items))
+        if not items:
+            del sizes[name]
         if path == ("graph", "nodes"):  # nodes are numbered in order, nearest first
             data["graph"]["edges"] = [edge for edge in data["graph"]["edges"] if max(edge) < keep]
         if path == ("differing", "sources"):
             _forget_sources(data["differing"], keep)
-    return text
+    return _encoded({**data, "cut": cut})
 
 
 _KNOWN = frozenset({

@@ -42,12 +42,14 @@ const Answer = (() => {
     return el("dl", {}, rows.map(([label, value]) => [el("dt", {}, label), el("dd", {}, value)]));
   }
 
+  const reference = (text) => (/^https:\/\/\S+$/.test(text) ? el("a", {href: text, rel: "noreferrer"}, text) : text);
+
   function cause(item) {
     return el("div", {class: "cause panel"},
       el("h3", {}, item.title, el("span", {class: "dim"}, ` confidence ${item.confidence}`)),
       el("p", {}, item.explanation),
       el("h3", {}, "Change"), el("pre", {}, item.cure),
-      item.source ? el("p", {class: "dim"}, `Source: ${item.source}`) : null);
+      item.source ? el("p", {class: "dim"}, "Source: ", reference(item.source)) : null);
   }
 
   function told(culprit) {

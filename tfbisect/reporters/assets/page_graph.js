@@ -23,7 +23,7 @@ const Neighbourhood = (() => {
       "border-color": colour("paper"),
     };
     const states = Object.entries(look).map(([state, {shape, size}]) => ({
-      selector: `node[state="${state}"]`, style: {shape, width: size, height: size, "background-color": colour(state)},
+      selector: `node[state="${state}"]`, style: {shape, width: size, height: size, "text-margin-y": size / 8, "background-color": colour(state)},
     }));
     return [
       {selector: "node", style: common}, ...states,
@@ -142,13 +142,24 @@ const Neighbourhood = (() => {
       if (row.nonempty()) select(row[0].data("number"), true);
     }
 
+    // What is nearest, until there is enough to see: two ops far, and fewer where many stand close.
+    function around(id) {
+      const found = new Set([id]);
+      let edge = [id];
+      for (let far = 0; far < 2 && found.size < AT_ONCE; far += 1) {
+        edge = edge.flatMap((each) => [...order(above[each]).slice(0, AT_ONCE / 2), ...order(below[each]).slice(0, AT_ONCE / 2)])
+          .filter((each) => !found.has(each));
+        edge.slice(0, 2 * AT_ONCE - found.size).forEach((each) => found.add(each));
+      }
+      return [...found];
+    }
+
     let start = 0;
     function focus(id) {
       start = id;
       visible.clear();
       cy.elements().remove();
-      const around = [...order(above[id]).slice(0, AT_ONCE / 2), ...order(below[id]).slice(0, AT_ONCE / 2)];
-      show([id, ...around]);
+      show(around(id));
       select(id, false);
       if (cy.zoom() > 1.4) { cy.zoom(1.4); cy.center(); }
     }

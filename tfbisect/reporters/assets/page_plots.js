@@ -122,7 +122,7 @@ const Plots = (() => {
 
   function where(picture, part) {
     const {counts} = picture, rows = counts.length, columns = counts[0].length;
-    const canvas = el("canvas", {class: "where", role: "img", width: columns, height: rows, "aria-describedby": "where-text"});
+    const canvas = el("canvas", {class: "where", role: "img", "aria-label": "Where the tensor differs", width: columns, height: rows, "aria-describedby": "where-text"});
     canvas.style.aspectRatio = `${columns} / ${Math.max(rows, columns / 8)}`;
     const touched = counts.flatMap((row, at) => row.map((count, column) => [at, column, count])).filter((cell) => cell[2]);
     const span = (values) => [Math.min(...values), Math.max(...values)];

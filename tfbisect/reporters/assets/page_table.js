@@ -30,7 +30,7 @@ const Ops = (() => {
     const number = {sorter: "number", hozAlign: "right", sorterParams: {alignEmptyValues: "bottom"}};
     const figure = (cell) => document.createTextNode(cell.getValue() === null || cell.getValue() === undefined ? "" : Words.short(cell.getValue()));
     const table = new Tabulator(box, {
-      data: rows, height: Math.min(480, 90 + 34 * Math.max(2, rows.length)), layout: "fitData", placeholder: "No op matches", columnDefaults: {maxWidth: 380, headerSortTristate: true},
+      data: rows, height: Math.min(480, 64 + 28 * Math.max(2, rows.length)), layout: "fitData", placeholder: "No op matches", columnDefaults: {maxWidth: 380, headerSortTristate: true},
       columns: [
         {title: "state", field: "state", formatter: (cell) => el("span", {class: `state ${cell.getValue()}`}, cell.getValue())},
         {title: "op", field: "op"}, {title: "name", field: "name", tooltip: (event, cell) => el("span", {}, cell.getValue())}, {title: "values", field: "events", formatter: figure, ...number},
