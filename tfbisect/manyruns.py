@@ -17,6 +17,7 @@ from tfbisect import trace
 from tfbisect.alignment import Alignment, host_values
 from tfbisect.bisector import Findings, Suspect, What
 from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
+from tfbisect.drawing import DRAWN
 from tfbisect.model import Comparison, Coverage, Culprit, Json, Opaque
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, Doubt, EventGroups, ManyRuns, RunPair
 from tfbisect.pairwise import Pair, compare_pair, environment_of
@@ -105,13 +106,14 @@ class _ManyRuns:
             coverage=_together([result.coverage for result in self.results]),
             culprits=culprits,
             receivers_by_step=self._receivers(culprits),
-            extra={MANY_RUNS: many.to_json()},
+            extra={**self._drawn(culprits), MANY_RUNS: many.to_json()},
         )
 
     # -- pairs -------------------------------------------------------------------------------------------------------
 
     def _add(self, runs: tuple[int, int], pair: Pair) -> None:
         result, findings, contradicted = pair
+        result = replace(result, events=None)  # which would keep the traces of all runs in memory
         self.contradicted.update(contradicted)
         self.results.append(result)
         self.pairs.append(RunPair(runs, result.verdict, result.coverage.compared, findings.differing))
@@ -224,6 +226,19 @@ class _ManyRuns:
         results = zip(self.pairs, self.results, strict=True)
         return next(result.receivers_by_step for each, result in results if each.runs == pair)
 
+    def _drawn(self, culprits: Sequence[Culprit]) -> Json:
+        """What a page draws of the pair that the first culprit was told of."""
+        if not culprits:
+            return {}
+        pair = tuple(culprits[0].extra["pair"])
+        result = next(result for each, result in zip(self.pairs, self.results, strict=True) if each.runs == pair)
+        rank = {_moment(culprit): number for number, culprit in reversed(list(enumerate(culprits)))}
+        extra: Json = {key: result.extra[key] for key in DRAWN}
+        for node in extra["graph"]["nodes"]:
+            if node["culprit"] is not None:
+                node["culprit"] = rank.get(_moment(result.culprits[node["culprit"]]))
+        return extra
+
     def _warnings(self, check: CrossCheck) -> Iterable[str]:
         """Those of the pairs, told once each with the runs they are of."""
         texts: dict[str, list[tuple[int, ...]]] = {}
@@ -334,3 +349,7 @@ def _together(coverages: Sequence[Coverage]) -> Coverage:
         sum(coverage.undecided for coverage in coverages),
         tuple(opaque.values()),
     )
+
+
+def _moment(culprit: Culprit) -> tuple[object, ...]:
+    return culprit.function, culprit.name, culprit.slot, culprit.call, culprit.iteration

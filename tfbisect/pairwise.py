@@ -15,12 +15,10 @@ from tfbisect.alignment import Alignment, pair
 from tfbisect.bisector import Findings, What, bisect
 from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
+from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
-from tfbisect.overview import Overview
 from tfbisect.provenance import Run
-from tfbisect.sizes import Sizes
-from tfbisect.surroundings import Surroundings
 from tfbisect.tables import Trace
 
 UNRELATED = 0.1  # share of calls below which traces of other programs have nothing to do with each other
@@ -50,15 +48,7 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
     culprits = tuple(portraits.culprit(suspect, rank) for rank, suspect in enumerate(findings.suspects[:SHOWN]))
     calls = tuple(map(len, alignment.unpaired_calls))
     coverage = coverage_of(alignment, len(findings.undecided))
-    sizes = Sizes(findings.equality)
-    overview = Overview(findings, portraits.steps[0], sizes)
-    growth = overview.growth()  # first of all: what may be measured is bounded
-    drawn = {
-        "graph": Surroundings(findings, portraits.steps, sizes).graph(),
-        "timeline": overview.timeline(),
-        "growth": growth,
-        "differing": overview.differing(),
-    }
+    extra, events = drawn(findings, portraits)
     comparison = Comparison(
         verdict=_verdict(a, b, findings, calls, coverage),
         runs=(describe(a), describe(b)),
@@ -67,8 +57,8 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
         coverage=coverage,
         culprits=culprits,
         receivers_by_step=_receivers(findings, portraits),
-        extra=drawn,
-        events=overview.events(),
+        extra=extra,
+        events=events,
     )
     return Pair(comparison, findings, contradicted)
 

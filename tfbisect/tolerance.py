@@ -17,6 +17,7 @@ from tfbisect.alignment import Alignment
 from tfbisect.bisector import Findings, Judgement, Suspect, What
 from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
+from tfbisect.drawing import drawn
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality
 from tfbisect.errors import Usage
@@ -254,6 +255,7 @@ class _Within:
             graph_differences_total=len(differences),
         )
         calls = tuple(map(len, self.alignment.unpaired_calls))
+        extra, events = drawn(findings, portraits)
         return Comparison(
             verdict=self._verdict(tolerated, calls),
             runs=tuple(map(describe, traces)),
@@ -261,7 +263,8 @@ class _Within:
             environment=environment,
             coverage=coverage_of(self.alignment, len(findings.undecided)),
             culprits=culprits,
-            extra={TOLERANCE: tolerated.to_json()},
+            extra={**extra, TOLERANCE: tolerated.to_json()},
+            events=events,
         )
 
     def _verdict(self, tolerated: Tolerated, calls: Sequence[int]) -> str:

@@ -284,6 +284,16 @@ def test_results_without_anything_to_draw(opened):
     assert "none differs" in page.inner_text("#verdict")
 
 
+def test_many_runs_and_a_tolerance_have_parts_of_their_own(opened, tmp_path):
+    for name, change in (("a", {}), ("b", {}), ("c", {"dense@1": 5})):
+        record(TRAINING, tmp_path / f"{name}.h5", values=True, change=change)
+    page = opened(compare(*(tmp_path / f"{name}.h5" for name in "abc")))
+    assert "2 outcomes: runs 1 2 | 3" in page.inner_text("#many") and page.is_visible("#neighbourhood")
+    assert "run 3" in page.inner_text("#runs")
+    page = opened(compare(tmp_path / "a.h5", tmp_path / "c.h5", ulp=1))
+    assert "ulp 1" in page.inner_text("#tolerance") and "tolerance" in page.inner_text("#culprit")
+
+
 def test_without_scripts_the_answer_is_there_as_text(browser, two_culprits, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(render(two_culprits, "html", Page()), encoding="utf-8")

@@ -26,6 +26,7 @@ LAYERS = [
     {"bisector", "categories"},
     {"culprits", "crosscheck", "risks"},
     {"overview", "surroundings"},
+    {"drawing"},
     {"pairwise"},
     {"manyruns", "tolerance"},
     {"comparison", "cure"},

@@ -29,7 +29,7 @@ ROOM_FOR_CUT = 1000  # bytes that tell what was cut
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
     "cytoscape.min.js", "cytoscape-dagre.min.js", "uPlot.iife.min.js", "tabulator.min.js",
-    "page_dom.js", "page_answer.js", "page_graph.js", "page_plots.js", "page_table.js", "page.js",
+    "page_dom.js", "page_answer.js", "page_graph.js", "page_plots.js", "page_table.js", "page_more.js", "page.js",
 )  # fmt: skip
 _STYLES = ("uPlot.min.css", "tabulator.min.css", "page.css")
 _SOURCE_MAP = re.compile(r"(//|/\*)# sourceMappingURL=\S+( \*/)?\s*")
@@ -102,7 +102,7 @@ def _fitted(data: Json, room: int) -> str:
 
 _KNOWN = frozenset({
     "format", "verdict", "runs", "warnings", "environment", "coverage", "culprits", "receivers_by_step",
-    "graph", "timeline", "growth", "differing",
+    "graph", "timeline", "growth", "differing", "many_runs", "tolerance",
 })  # fmt: skip
 
 

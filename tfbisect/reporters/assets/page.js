@@ -35,9 +35,15 @@
     }
   }
 
+  if (data.tolerance) {
+    Words.states.culprit = "where the tolerance is passed";
+    Words.states.receiver = "differs, within or beyond the tolerance";
+  }
   const choosers = [];
   const choose = (rank) => choosers.forEach((act) => act(rank));
   choosers.push(part("answer", () => Answer.draw(data, choose)));
+  part("all runs", () => More.many(data));
+  part("tolerance", () => More.tolerance(data));
   part("graph", () => {
     if (!data.graph || !data.graph.nodes.length) return;
     const graph = Neighbourhood.draw(data.graph);

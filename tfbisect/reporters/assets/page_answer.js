@@ -11,6 +11,7 @@ const Answer = (() => {
       const when = first.step === null ? "" : `, in step ${first.step}`;
       return `first at ${first.op_type}${where}${when}`;
     }
+    if (data.verdict === "identical" && data.tolerance) return `${Words.count(data.coverage.compared, "value")} compared, all within the tolerance`;
     if (data.verdict === "identical") return `${Words.count(data.coverage.compared, "value")} compared, none differs`;
     return data.coverage.compared ? "no op can be named" : "nothing could be compared";
   }
@@ -54,7 +55,7 @@ const Answer = (() => {
 
   function told(culprit) {
     return [
-      el("p", {}, `${culprit.op_type} ${Words.meaning[culprit.category] || Words.meaning.unknown}.`),
+      el("p", {}, `${culprit.op_type} ${tolerated ? "is where the tolerance is passed" : Words.meaning[culprit.category] || Words.meaning.unknown}.`),
       culprit.source && culprit.source.text ? el("code", {class: "line"}, culprit.source.text.trim()) : null,
       facts(culprit),
       culprit.inputs.length ? el("details", {}, el("summary", {}, `Its ${Words.count(culprit.inputs.length, "input")}`),
@@ -64,9 +65,12 @@ const Answer = (() => {
     ];
   }
 
+  let tolerated = false;
+
   // choose(rank) is called when the reader picks another culprit.
   function draw(data, choose) {
     const root = document.getElementById("answer");
+    tolerated = Boolean(data.tolerance);
     put(root, [el("h1", {id: "verdict"}, el("span", {class: `verdict ${data.verdict}`}, data.verdict), ` ${headline(data)}`)]);
     document.title = `tfbisect: ${data.verdict} ${headline(data)}`;
     if (data.cut && Object.keys(data.cut).length) {
@@ -119,7 +123,7 @@ const Answer = (() => {
     if (!data.environment.length) return;
     const text = (value) => (value === null || value === undefined ? "not set" : typeof value === "object" ? JSON.stringify(value) : String(value));
     section("environment", "Set up differently", table("Settings that are not the same in all runs",
-      ["setting", ...data.environment[0].values.map((_, at) => `run ${String.fromCharCode(65 + at)}`)],
+      ["setting", ...data.environment[0].values.map((_, at) => Words.run(at, data.runs.length))],
       data.environment.map((item) => [item.key, ...item.values.map(text)])));
   }
 
@@ -151,7 +155,7 @@ const Answer = (() => {
     const keys = [...new Set(told.flatMap((run) => Object.keys(run)))];
     const text = (value) => (value === undefined || value === null ? "" : String(value));
     if (!keys.length) return;
-    section("runs", "The runs", table("What is known of the runs", ["", ...data.runs.map((_, at) => `run ${String.fromCharCode(65 + at)}`)],
+    section("runs", "The runs", table("What is known of the runs", ["", ...data.runs.map((_, at) => Words.run(at, data.runs.length))],
       keys.map((key) => [key, ...told.map((run) => text(run[key]))])));
   }
 

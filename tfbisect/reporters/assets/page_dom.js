@@ -61,6 +61,9 @@ const Words = (() => {
   const last = (name) => name.split("/").pop();
   const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
+  // Two runs are A and B, as in the rest of the report; more are numbered.
+  const run = (at, all) => (all > 2 ? `run ${at + 1}` : `run ${"AB"[at]}`);
+
   function moment(item) {
     const parts = [];
     if (item.step !== null && item.step !== undefined) parts.push(`step ${item.step}`);
@@ -101,5 +104,5 @@ const Words = (() => {
     entry: "variable or other state",
     equal: "bit-identical in both runs",
   };
-  return {number, count, short, file, last, cut, moment, tensor, size, meaning, states};
+  return {run, number, count, short, file, last, cut, moment, tensor, size, meaning, states};
 })();
