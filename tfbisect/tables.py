@@ -5,6 +5,7 @@ Opens no file (`trace.load` does) and judges nothing; what it drops or doubts it
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from tfbisect import schema
+from tfbisect import frames, schema
 from tfbisect.errors import Damaged
 from tfbisect.model import NO_CALL, Edge, Graph, GraphKind, Node, NodeFlag, Opaque, SiteKind, Source
+from tfbisect.notebook import Card, Facts, Grid, Shown
 
 try:
     import ml_dtypes
@@ -37,7 +39,7 @@ class Draw(NamedTuple):
     op_seed: int
 
 
-class Trace:
+class Trace(Shown):
     """One recorded run; immutable, and no file is open.
 
     `calls` (sorted by id), `links` (sorted by call), `events` (sorted by call, constants last) and `sites` are NumPy
@@ -157,6 +159,27 @@ class Trace:
         """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
         number = self._definitions.get((graph, node))
         return self._read_values([self._tables["values"][number].item()])[0] if number else None
+
+    def to_frame(self) -> Any:
+        """All events as a pandas DataFrame, see `frames.columns`. Raises ImportError without pandas."""
+        import pandas
+
+        return pandas.DataFrame(frames.columns(self))
+
+    def _card(self) -> Card:
+        kept = int(np.count_nonzero(self.events["value"]))
+        names = Counter(self.graphs[graph].name for graph in self.calls["graph"].tolist())
+        rows = [("file", self.path), ("calls", f"{len(self.calls):,}"), ("values kept", f"{kept:,}")]
+        rows += [("problem", problem) for problem in self.problems]
+        blocks: list[Facts | Grid] = [Facts(rows)]
+        blocks.append(Grid("Runs most", ("calls", "what"), [(count, name) for name, count in names.most_common(8)]))
+        if self.opaque:
+            unseen = [(item.op_type, item.name, item.reason, item.count) for item in self.opaque]
+            blocks.append(
+                Grid("Not seen", ("op", "name", "reason", "times"), unseen[:8], False, max(0, len(unseen) - 8))
+            )
+        state = "complete" if self.complete else "incomplete"
+        return Card(state, f"recording of {len(self.events):,} values", blocks)
 
     def call_row(self, call_id: int) -> int | None:
         """The row of a call in `calls`; None if it was not recorded to its end."""

@@ -15,6 +15,7 @@ LAYERS = [
     {"version", "errors", "reasons", "sequences"},
     {"notebook"},
     {"model", "schema", "image"},
+    {"frames"},
     {"tables", "flow", "remedy", "stability", "definition"},
     {"metrics", "trace", "recorded", "snippets", "result"},
     {"provenance", "nodes", "outcomes", "seeds"},

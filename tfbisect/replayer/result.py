@@ -7,6 +7,7 @@ from typing import Any
 
 from tfbisect.errors import Damaged, NewerFormat, printable
 from tfbisect.model import Difference, Json, Source
+from tfbisect.notebook import Bar, Card, Code, Facts, Grid, Shown
 
 REPLAY_FORMAT = 1
 OUTCOMES = ("varies", "per_process", "stable")
@@ -36,7 +37,7 @@ class ReplayProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Shown):
     """One op, run by itself on its recorded inputs.
 
     `outcome`: "varies" (within a process), "per_process" (equal within each process, not across them) or "stable".
@@ -141,9 +142,32 @@ class Replay:
         except (TypeError, ValueError, AttributeError, IndexError) as error:
             raise Damaged("replay", found=error, expected="the JSON of a replay") from error
 
+    def _card(self) -> Card:
+        return _card(self)
+
     def __str__(self) -> str:
         """The report for a terminal, without control characters."""
         return "\n".join(printable(line) for line in _lines(self)) + "\n"
+
+
+def _card(replay: Replay) -> Card:
+    rows: list[tuple[str, object]] = [("op", replay.name), ("executed as", replay.kernel)]
+    if replay.source is not None:
+        rows.append(("line", Code(replay.source.text.strip() or f"{replay.source.file}:{replay.source.line}")))
+    rows += [
+        ("execution", _when(replay)),
+        ("inputs", ", ".join(replay.inputs) or "none"),
+        ("settings", _threads(replay)),
+    ]
+    if replay.difference is not None:
+        rows.append(("largest", _size(replay.difference)))
+    rows += [("note", note) for note in replay.notes]
+    rows += [("script", replay.exported)] * (replay.exported is not None)
+    results = [(digest, Bar(count, count / max(1, replay.times))) for digest, count in replay.distinct]
+    title = f"{len(replay.distinct)} distinct results in {replay.times} runs of {len(replay.processes)} processes"
+    table = Grid(title, ("digest", "times"), results[:SHOWN], True, max(0, len(results) - SHOWN))
+    word = "identical" if replay.outcome == "stable" else "diverged"
+    return Card(word, f"{replay.op_type}: {_TITLES[replay.outcome]}. {replay.meaning}", [Facts(rows), table])
 
 
 def _pairs(rows: Any) -> tuple[tuple[str, int], ...]:
