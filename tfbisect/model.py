@@ -458,7 +458,7 @@ class Columns(Protocol):
         """{name: one value for each row}"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Shown):
     """The answer: what differed first, where and why, and how much was looked at.
 
@@ -477,6 +477,11 @@ class Comparison(Shown):
     format: int = COMPARISON_FORMAT
     extra: Json = field(default_factory=dict)  # further keys for the JSON: what a page draws, `many_runs`, `tolerance`
     events: Columns | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Short: a notebook keeps it beside what is shown."""
+        named = ", ".join(culprit.op_type for culprit in self.culprits[:3]) + (", ..." if len(self.culprits) > 3 else "")
+        return f"<Comparison: {self.verdict}, {self.coverage.compared:,} values compared, culprits: {named or 'none'}>"
 
     def to_frame(self) -> Any:
         """The differing events as a pandas DataFrame: a row each, in the order of `calls` and ops of run A.

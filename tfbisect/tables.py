@@ -26,6 +26,7 @@ except ImportError:  # bfloat16 and float8 values are read as integers
     _more_types = None
 
 Array = npt.NDArray[Any]
+CARD_ROWS = 8  # of a table that a trace shows of itself
 Spans = Sequence[tuple[int, int]]  # (start, length) of kept values in bytes
 
 
@@ -171,13 +172,12 @@ class Trace(Shown):
         names = Counter(self.graphs[graph].name for graph in self.calls["graph"].tolist())
         rows = [("file", self.path), ("calls", f"{len(self.calls):,}"), ("values kept", f"{kept:,}")]
         rows += [("problem", problem) for problem in self.problems]
-        blocks: list[Facts | Grid] = [Facts(rows)]
-        blocks.append(Grid("Runs most", ("calls", "what"), [(count, name) for name, count in names.most_common(8)]))
+        most = [(count, name) for name, count in names.most_common(CARD_ROWS)]
+        blocks: list[Facts | Grid] = [Facts(rows), Grid("Runs most", ("calls", "what"), most)]
         if self.opaque:
             unseen = [(item.op_type, item.name, item.reason, item.count) for item in self.opaque]
-            blocks.append(
-                Grid("Not seen", ("op", "name", "reason", "times"), unseen[:8], False, max(0, len(unseen) - 8))
-            )
+            left_out = max(0, len(unseen) - CARD_ROWS)
+            blocks.append(Grid("Not seen", ("op", "name", "reason", "times"), unseen[:CARD_ROWS], False, left_out))
         state = "complete" if self.complete else "incomplete"
         return Card(state, f"recording of {len(self.events):,} values", blocks)
 
