@@ -50,7 +50,8 @@ class Table(NamedTuple):
 TABLES = (
     Table(
         "journal",
-        "JSON lines: `info`, `opaque`, `dropped`, `reads`, `executed`, `seeds`, `state`, `variable`, `state_cost`, `end`",
+        "JSON lines: `info`, `opaque`, `dropped`, `reads`, `executed`, `seeds`, `state`, `variable`, `state_cost`, "
+        "`end`",
         (Column("", "<u1", "UTF-8 bytes; a line without its newline was cut off"),),
         4096,
     ),

@@ -12,7 +12,7 @@ import tfbisect
 PACKAGE = Path(tfbisect.__file__).parent
 
 LAYERS = [
-    {"version", "errors", "reasons", "sequences"},
+    {"version", "errors", "checked", "reasons", "sequences"},
     {"notebook"},
     {"model", "schema", "image"},
     {"frames"},
