@@ -13,7 +13,7 @@ PACKAGE = Path(tfbisect.__file__).parent
 
 LAYERS = [
     {"version", "errors", "checked", "reasons", "sequences"},
-    {"notebook"},
+    {"notebook", "progress"},
     {"model", "schema", "image"},
     {"frames"},
     {"tables", "flow", "remedy", "stability", "definition"},

@@ -1,9 +1,11 @@
 """`run`: a program recorded in fresh processes, and its runs compared."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from tfbisect.commands._shared import (
+    Watch,
     add_recording,
     check_values,
     folder_for,
@@ -30,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run it; -> the exit status."""
-    from tfbisect import comparison, orchestrator
+    from tfbisect import comparison, orchestrator, progress
 
     check_values(options.values)
     name, *arguments = program_of(options)
@@ -43,11 +45,14 @@ def run(options: argparse.Namespace) -> int:
         output_to_stderr=options.format not in (None, "terminal"),  # standard output then holds the report alone
     )
     with folder_for(options.output) as folder:
-        outcome = orchestrator.find_divergence(
-            program, folder, options.times, comparison.compare, say, force=options.force, every=options.all
-        )
-        if options.values != "none":
-            outcome = orchestrator.measure(program, outcome, folder, comparison.compare, say)
+        watch = Watch(folder)
+        compare = watch.watched(comparison.compare)
+        with progress.shown(sys.stderr, watch):
+            outcome = orchestrator.find_divergence(
+                program, folder, options.times, compare, say, force=options.force, every=options.all
+            )
+            if options.values != "none":
+                outcome = orchestrator.measure(program, outcome, folder, compare, say)
         status = report(outcome.comparison, options.format, None, False)
         settle(folder, outcome, given=options.output is not None)
     return status
