@@ -53,6 +53,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "keras":  # a module, which imports TensorFlow
+        return importlib.import_module("tfbisect.keras")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -101,11 +101,13 @@ class _Bisection:
     def findings(self) -> Findings:
         for number in range(len(self.pairs)):
             self.judged.append(self._judge(number))
+        circles = self._circles()
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         names = effects.file_names
         quiet = {number for number, judged in enumerate(self.judged) if judged.what == What.QUIET}
         seen = Seen(self.equality, effects, [judged.edges for judged in self.judged], names | quiet)
-        self._settle_host_values(names, seen.first(0, values=True))
+        self._settle_host_values(names, seen)
+        self._break_circles(circles, seen)
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         suspects = self._suspects(effects, names, seen)
         suspects += self._structure_at_results(seen, suspects)
@@ -359,13 +361,40 @@ class _Bisection:
         one, two = self.a.node(row), self.b.node(other)
         return one.attrs != two.attrs or one.op != two.op
 
+    # -- ops in another order ----------------------------------------------------------------------------------------
+
+    def _circles(self) -> list[int]:
+        """The receivers that only explain each other, since they ran in another order: in that of run A."""
+        uppers = [*(judged.edges for judged in self.judged), *self.equality.mixtures]
+        below: list[list[int]] = [[] for _ in uppers]
+        for number, edges in enumerate(uppers):
+            for edge in edges:
+                below[edge].append(number)
+        judged = enumerate(self.judged)
+        grounded = _reached(below, [n for n, each in judged if each.what != What.RECEIVER or each.finding is not None])
+        left = [number for number in range(len(self.pairs)) if number not in grounded]
+        firsts = []
+        for number in sorted(left, key=lambda n: self._place(0, self.pairs[n][0])):
+            if number not in grounded:
+                firsts.append(number)
+                grounded |= _reached(below, [number])
+        return firsts
+
+    def _break_circles(self, firsts: Sequence[int], seen: Seen) -> None:
+        """The first of each circle is where that order began, unless Python may have chosen it."""
+        for number in firsts:
+            row = self.pairs[number][0]
+            if seen.first(0) < self.a.event_call[row]:
+                reason = "an earlier difference may have led Python to run ops in another order"
+                self.judged[number] = Judgement(What.UNDECIDED, reason=reason)
+            else:
+                self.judged[number] = Judgement(What.CULPRIT, finding=Finding("circle", 0, row))
+
     # -- what Python had a hand in -----------------------------------------------------------------------------------
 
-    def _settle_host_values(self, names: set[int], first: int) -> None:
-        """A value of Python's that differs is a culprit only if Python knew of no difference before it.
-
-        first: the call with the first one that it may have known.
-        """
+    def _settle_host_values(self, names: set[int], seen: Seen) -> None:
+        """A value of Python's that differs is a culprit only if Python knew of no difference before it."""
+        first, lasting = seen.first(0, dead=True), seen.first(0)
         if not any(self._asked(self.pairs[n][0]) > first for n in self._handed_in(names)):
             return
         known: dict[tuple[int, int], int] = {}
@@ -383,6 +412,7 @@ class _Bisection:
                     if late and not constant and digests in known:  # bit for bit what differed before
                         self.judged[number] = Judgement(What.RECEIVER, (known[digests],))
                         continue
+                    late = late and not (self._asked(row) <= lasting and seen.reordered(row, other))
                 else:
                     late = False
                 if late:
@@ -442,6 +472,8 @@ class _Bisection:
     def _by_python(self, number: int, finding: Finding, firsts: Sequence[int]) -> bool:
         """Whether other ops ran because Python decided so after an earlier difference."""
         row = self.pairs[number][0]
+        if finding.what == "circle":
+            return False
         if finding.what in ("order", "state"):
             writes = enumerate(finding.writers)
             return any(self._python_ordered(number, side, write, firsts[side]) for side, write in writes)
@@ -569,6 +601,15 @@ class _Bisection:
             for partner, others in theirs.items():
                 if self.equality.same_handle(handle, partner):
                     yield self.equality.events(a.latest(writes).row, b.latest(others).row)
+
+
+def _reached(below: Sequence[Sequence[int]], start: Sequence[int]) -> set[int]:
+    found, waiting = set(start), list(start)
+    while waiting:
+        more = [number for number in below[waiting.pop()] if number not in found]
+        found.update(more)
+        waiting += more
+    return found
 
 
 def _by_handle(run: Run, call: int) -> dict[Handle, list[Write]]:

@@ -46,7 +46,9 @@ def of_finding(finding: Finding, node: Node) -> str:
         return "environment" if node.op in CALLS else "structure"
     if finding.what == "attrs" and node.flags & NodeFlag.RANDOM:
         return "rng"  # seeds are attributes
-    return {"edge": "structure", "attrs": "structure", "state": "state", "order": "race"}.get(finding.what, "unknown")
+    return {"edge": "structure", "attrs": "structure", "circle": "structure", "state": "state", "order": "race"}.get(
+        finding.what, "unknown"
+    )
 
 
 class Categories:
@@ -72,6 +74,11 @@ class Categories:
                     return "rng"
                 below |= {number} if node.op in ("Pack", "Cast", "Reshape", "ConcatV2", "Identity") else set()
         return "host"
+
+    @property
+    def set_up_differently(self) -> bool:
+        """Whether the runs' settings differ in a way that reaches what kernels compute, and which kernels run."""
+        return bool(self._reached)
 
     def of_event(self, number: int, entry: bool) -> str:
         """The category of a culprit; `entry`: it takes a variable that nothing recorded wrote before."""

@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"tfbisect {__version__}")
+    parser.set_defaults(parser=parser)  # for commands that tell of the others
     known = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     for command in commands.members():
         description = command.help[0].upper() + command.help[1:] + "."

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from tfbisect import knowledge
+from tfbisect import definition, knowledge
 from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import Categories, in_other_thread, of_finding
 from tfbisect.equality import Finding
@@ -105,6 +105,7 @@ class Portraits:
         if seeds is not None:
             extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
         dtype = dtype_name(run.dtype(suspect.row))
+        attrs = definition.parse(run.trace.definition(flow.graph.id, index)).attrs
         return Culprit(
             op_type=op_type,
             name=name,
@@ -123,7 +124,7 @@ class Portraits:
             forward_of=_forward(run, flow, node),
             inputs=inputs,
             difference=size,
-            causes=self._causes(suspect, node, op_type, category, dtype, inputs, size),
+            causes=self._causes(suspect, node, op_type, category, dtype, attrs, inputs, size),
             downstream=self._downstream(suspect, rank),
             explanation=self._explanation(suspect, inputs, category),
             last_common=self._last_common(suspect) if category == "structure" else None,
@@ -166,6 +167,8 @@ class Portraits:
             return self._categories.of_host_value(None, finding.row)
         if finding.what == "state" and self._raced(suspect, finding):
             return "race"
+        if finding.what == "attrs" and self._categories.set_up_differently and not node.flags & NodeFlag.RANDOM:
+            return "environment"  # as where oneDNN rewrites what Eigen computes as it stands
         return of_finding(finding, node)
 
     def _raced(self, suspect: Suspect, finding: Finding) -> bool:
@@ -254,6 +257,7 @@ class Portraits:
             return {
                 "extra": f"only run {'B' if suspect.side else 'A'} executed it, and a differing value was made with it",
                 "edge": "it takes other values than in the other run, though those are equal in both runs",
+                "circle": "it ran before what it comes from in one run, and behind it in the other",
                 "attrs": "its attributes or its number of inputs are not the same in both runs",
                 "state": "the writes that it sees are not the same in both runs",
                 "order": "the last write that it sees is another one, though both runs did the same writes",
@@ -323,6 +327,7 @@ class Portraits:
         op_type: str,
         category: str,
         dtype: str,
+        attrs: Mapping[str, object],
         inputs: tuple[InputState, ...],
         size: Difference | None,
     ) -> tuple[Cause, ...]:
@@ -338,7 +343,7 @@ class Portraits:
             flags=int(node.flags),
             environment=dict(self._environment),
             inputs=tuple(item.op_type for item in inputs),
-            attrs=dict(zip(("seed", "seed2"), seeds[0], strict=True)) if seeds is not None else {},
+            attrs={**attrs, **(dict(zip(("seed", "seed2"), seeds[0], strict=True)) if seeds is not None else {})},
             in_loop=bool(node.frame),
             info=dict(self._info),
             difference=size,

@@ -31,7 +31,8 @@ class Finding(NamedTuple):
 
     what: "extra" (an op of one run only made it), "edge" (equal values, wired otherwise), "host" (Python handed in
     another value), "state" (writes that do not correspond), "order" (the same writes, another one last), "attrs" (an op
-    of other attributes), "written" (the function was written otherwise). row: the event that stands for it, in run
+    of other attributes), "written" (the function was written otherwise), "circle" (it
+    ran before another op in one run and behind it in the other). row: the event that stands for it, in run
     `side` (0 is A); other: one in B, for host values.
     """
 

@@ -18,6 +18,7 @@ from tfbisect import recorder
 from tfbisect.errors import Usage
 from tfbisect.model import CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import digest, runinfo, stacks
+from tfbisect.recorder.window import Window
 from tfbisect.trace import TraceWriter
 
 __all__ = ["Digest", "Recorder"]
@@ -30,8 +31,9 @@ _UINT64 = 23  # TensorFlow's DataType of a digest of digests
 class Recorder(_Callback):  # type: ignore[misc]
     """Records what TensorFlow runs in `fit` into a trace, as `tfbisect.record` does.
 
-    steps: the batches to record, counted from 0 over all epochs: 3 for the first three, "10:12" for batches 10 and 11;
-    None: all. values, force: as in `tfbisect.record`. Raises Usage, and in `fit` what `tfbisect.record` raises.
+    steps: the batches to record op by op, counted from 0 over all epochs: 3 for the first three, "10:12" for batches 10
+    and 11, "7" for batch 7; None: all. values, force: as in `tfbisect.record`. Raises Usage, and in `fit` what
+    `tfbisect.record` raises.
     """
 
     def __init__(
@@ -40,34 +42,19 @@ class Recorder(_Callback):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         super().__init__()
         self._path, self._values, self._force = Path(path), values, force
-        self._first, self._last = _window(steps)
-        self._batch = 0
+        self._steps = f"0:{steps}" if isinstance(steps, int) else steps
+        if self._steps is not None:
+            Window.parse(self._steps)  # what makes no sense is told here, not hours later
         self._recording: Any = None
-        if steps is not None:  # what a callback does not define, Keras need not wait for
-            self.on_train_batch_begin, self.on_train_batch_end = self._batch_begins, self._batch_ends
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._stop()  # of a fit that raised
-        self._batch = 0
-        if self._first == 0:
-            self._start()
+        recording = recorder.record(self._path, values=self._values, force=self._force, steps=self._steps)
+        recording.__enter__()
+        self._recording = recording
 
     def on_train_end(self, logs: Any = None) -> None:
         self._stop()
-
-    def _batch_begins(self, batch: int, logs: Any = None) -> None:
-        if self._batch == self._first and self._recording is None:
-            self._start()
-            recorder.step()
-
-    def _batch_ends(self, batch: int, logs: Any = None) -> None:
-        self._batch += 1
-        if self._batch == self._last:
-            self._stop()
-
-    def _start(self) -> None:
-        self._recording = recorder.record(self._path, values=self._values, force=self._force)
-        self._recording.__enter__()
 
     def _stop(self) -> None:
         recording, self._recording = self._recording, None
@@ -177,15 +164,3 @@ class _WeightsFile:
 
 def _name(weight: Any) -> str:
     return str(getattr(weight, "path", "") or weight.name)
-
-
-def _window(steps: int | str | None) -> tuple[int, int | None]:
-    """(first, the one after the last); None: to the end."""
-    if steps is None:
-        return 0, None
-    first, colon, last = ("0", ":", str(steps)) if isinstance(steps, int) else str(steps).partition(":")
-    if colon and (first or "0").isdecimal() and (not last or last.isdecimal()):
-        window = int(first or 0), int(last) if last else None
-        if window[1] is None or window[0] < window[1]:
-            return window
-    raise Usage("Recorder: steps", found=steps, expected="a number, or FIRST:LAST as in 0:3 (without batch 3)")

@@ -118,9 +118,14 @@ def _first_pass(program: Program, folder: Path, times: int, say: Say) -> tuple[T
     say(f"run 1 of at most {times}: only the state after steps is looked at")
     _record(states, paths[0], say)
     first, span = load(paths[0]), None
+    missing = ""
     if _steps(first) == 0:
+        missing = "no steps: no variable is written more than once"
+    elif not any(state["variables"] or state["results"] for state in first.states):
+        missing = "steps that leave nothing to compare: no variable, no result of a function, nothing fetched"
+    if missing:
         raise Usage(
-            f"program {program.path}", found="no steps: no variable is written more than once",
+            f"program {program.path}", found=missing,
             expected="Keras training, a function that writes variables, or tfbisect.step() at the start of each step",
             hint=f"python -m tfbisect run {program.path}",
         )  # fmt: skip

@@ -98,6 +98,7 @@ class _ManyRuns:
             doubt=doubt(len(self.paths) - 1, agreeing),
             cross_check=check,
         )
+        shown = self._shown(culprits)
         return Comparison(
             verdict=verdict,
             runs=self._runs(),
@@ -105,8 +106,8 @@ class _ManyRuns:
             environment=environment,
             coverage=_together([result.coverage for result in self.results]),
             culprits=culprits,
-            receivers_by_step=self._receivers(culprits),
-            extra={**self._drawn(culprits), MANY_RUNS: many.to_json()},
+            receivers_by_step=shown.receivers_by_step,
+            extra={**self._drawn(culprits, shown), MANY_RUNS: many.to_json()},
         )
 
     # -- pairs -------------------------------------------------------------------------------------------------------
@@ -218,25 +219,20 @@ class _ManyRuns:
     def _runs(self) -> tuple[Json, ...]:
         return (self.results[0].runs[0], *(result.runs[1] for result in self.results[: len(self.paths) - 1]))
 
-    def _receivers(self, culprits: Sequence[Culprit]) -> tuple[tuple[int | None, int], ...]:
-        """Of the pair that the first culprit was told of."""
+    def _shown(self, culprits: Sequence[Culprit]) -> Comparison:
+        """The pair that the first culprit was told of: what a page draws is of two runs."""
         if not culprits:
-            return ()
+            return self.results[0]
         pair = tuple(culprits[0].extra["pair"])
-        results = zip(self.pairs, self.results, strict=True)
-        return next(result.receivers_by_step for each, result in results if each.runs == pair)
+        return next(result for each, result in zip(self.pairs, self.results, strict=True) if each.runs == pair)
 
-    def _drawn(self, culprits: Sequence[Culprit]) -> Json:
-        """What a page draws of the pair that the first culprit was told of."""
-        if not culprits:
-            return {}
-        pair = tuple(culprits[0].extra["pair"])
-        result = next(result for each, result in zip(self.pairs, self.results, strict=True) if each.runs == pair)
+    def _drawn(self, culprits: Sequence[Culprit], shown: Comparison) -> Json:
+        """What a page draws of one pair, its culprits numbered as they are in the answer."""
         rank = {_moment(culprit): number for number, culprit in reversed(list(enumerate(culprits)))}
-        extra: Json = {key: result.extra[key] for key in DRAWN}
+        extra: Json = {key: shown.extra[key] for key in DRAWN}
         for node in extra["graph"]["nodes"]:
             if node["culprit"] is not None:
-                node["culprit"] = rank.get(_moment(result.culprits[node["culprit"]]))
+                node["culprit"] = rank.get(_moment(shown.culprits[node["culprit"]]))
         return extra
 
     def _warnings(self, check: CrossCheck) -> Iterable[str]:

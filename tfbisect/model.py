@@ -508,8 +508,8 @@ class Comparison(Shown):
         if self.events is None:
             raise Usage(
                 "to_frame",
-                found="a comparison that was read from JSON",
-                expected="one that compare() made",
+                found="one that was read from JSON, or is of many runs",
+                expected="a comparison that compare() made of two traces",
                 hint='tfbisect.compare("a.h5", "b.h5").to_frame()',
             )
         return pandas.DataFrame(dict(self.events.columns()))

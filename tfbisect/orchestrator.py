@@ -81,7 +81,7 @@ def record_once(program: Program, trace: Path, say: Say) -> int:
         stream.flush()
     with contextlib.ExitStack() as stack:
         stderr = None if program.log is None else stack.enter_context(program.log.open("wb"))
-        stdout = sys.stderr.fileno() if program.output_to_stderr else None
+        stdout = (sys.stderr if stderr is None else stderr).fileno() if program.output_to_stderr else None
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
         try:
             status = process.wait()

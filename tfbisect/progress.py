@@ -1,7 +1,7 @@
 """What long work is at, on the last line of a terminal.
 
 Quiet everywhere else: in CI, in pipes and files, and on terminals that cannot keep a line. What a recorded program
-prints passes by above the line, untouched: the terminal is told to scroll only what lies above it (the VT100's DECSTBM).
+prints passes by above the line, untouched: the terminal is told to scroll only what lies above it (DECSTBM).
 """
 
 import contextlib

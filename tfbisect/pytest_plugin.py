@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -84,31 +84,35 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _run(item: pytest.Item, marker: pytest.Mark) -> None:
     runs, processes = _options(item, marker)
-    from tfbisect.errors import TfbisectError
+    from tfbisect.errors import EmptyTrace, TfbisectError
 
     folder = Path(tempfile.mkdtemp(prefix="tfbisect-"))
     keep = False
+    problem = ""
     try:
         comparison, trace = (_in_processes if processes else _in_this_process)(item, folder, runs)
         keep = comparison is not None and comparison.verdict != "identical"
         if comparison is not None and keep:
             _fail(f"{item.name} does not repeat", comparison, sorted(folder.glob("run*.h5")))
         _against_baseline(item, trace, compared=comparison is not None)
+    except EmptyTrace:
+        problem = f"{item.name} ran no TensorFlow op, so nothing could be compared"
     except TfbisectError as error:
-        pytest.fail(f"tfbisect: {error}", pytrace=False)
+        problem = f"tfbisect: {error}"
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+    if problem:
+        pytest.fail(problem, pytrace=False)
 
 
 def _options(item: pytest.Item, marker: pytest.Mark) -> tuple[int, bool]:
-    def read(runs: int = RUNS, processes: bool = True) -> tuple[int, bool]:
-        return runs, processes
-
-    try:
-        runs, processes = read(*marker.args, **marker.kwargs)
-    except TypeError as error:
-        pytest.fail(f"the marker {MARKER} of {item.name}: {error}\nnext: {MARKER_HELP}", pytrace=False)
+    given = {**dict(zip(("runs", "processes"), marker.args, strict=False)), **marker.kwargs}
+    if len(marker.args) > 2 or set(given) - {"runs", "processes"}:
+        found = ", ".join([*map(repr, marker.args), *(f"{key}={value!r}" for key, value in marker.kwargs.items())])
+        text = f"the marker {MARKER} of {item.name}: found {found}, expected runs and processes"
+        pytest.fail(f"{text}\nnext: {MARKER_HELP}", pytrace=False)
+    runs, processes = given.get("runs", RUNS), given.get("processes", True)
     if not isinstance(runs, int) or runs < (1 if processes else 2):
         least = "1 or more" if processes else "2 or more"
         pytest.fail(f"the marker {MARKER} of {item.name}: runs: found {runs!r}, expected {least}", pytrace=False)
@@ -163,9 +167,8 @@ def _run_once(item: pytest.Item, trace: Path, which: str) -> None:
         _command(item), cwd=item.config.invocation_params.dir, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
     )  # fmt: skip
-    try:
-        result = json.loads(outcome.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    result = json.loads(outcome.read_text(encoding="utf-8")) if outcome.exists() else None
+    if result is None:
         text = f"{which} in a fresh process ended with status {done.returncode} before the test did"
         pytest.fail(f"{text}:\n{done.stdout}", pytrace=False)
     if result["outcome"] == "skipped":
@@ -284,15 +287,18 @@ class _Child:
         self._recording.enter_context(record(places["trace"]))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Iterator[None]:
+    def pytest_runtest_call(self) -> Generator[None]:
         try:
             return (yield)
         finally:
             self._recording.close()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: "pytest.CallInfo[None]") -> None:
-        """Before pytest turns what was raised into what `xfail` makes of it: that is for the first process to do."""
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: "pytest.CallInfo[None]"
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """What was raised, not what `xfail` makes of it: that is for the first process to do."""
+        report = yield
         raised = call.excinfo
         if raised is not None and not self._told:
             error = raised.value
@@ -301,10 +307,13 @@ class _Child:
             self._tell(kind, str(error) if kind != "failed" else f"{call.when}: {item.repr_failure(raised)}")
         elif call.when == "teardown" and not self._told:
             self._tell("passed", "")
+        return report
 
     def _tell(self, outcome: str, text: str) -> None:
         self._told = True
-        self._outcome.write_text(json.dumps({"outcome": outcome, "text": text}), encoding="utf-8")
+        draft = self._outcome.with_suffix(".new")
+        draft.write_text(json.dumps({"outcome": outcome, "text": text}), encoding="utf-8")
+        draft.replace(self._outcome)
 
     def pytest_unconfigure(self) -> None:
         self._recording.close()

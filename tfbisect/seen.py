@@ -7,13 +7,17 @@ recorded.
 """
 
 import bisect
+from collections import Counter
 from collections.abc import Collection, Sequence
+
+import numpy as np
 
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality, Status
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Run
 
+READ_DEPTH = 3  # ops between a variable's write and what Python gets of it: the read, and copies
 _HOST = int(NodeFlag.HOST)
 
 
@@ -31,28 +35,50 @@ class Seen:
         self._live = effects.to_results | effects.to_outputs
         self._heard = all(_says(run) for run in equality.runs)
         self._firsts: dict[tuple[int, bool], int] = {}
+        self._last: dict[int, list[int]] = {}
+        self._rows: tuple[dict[int, Counter[bytes] | None], dict[int, Counter[bytes] | None]] = ({}, {})
 
-    def first(self, side: int, values: bool = False) -> int:
+    def first(self, side: int, dead: bool = False) -> int:
         """The row of the call with the first difference that Python may have known; beyond all calls if there is none.
 
-        values: asked for a value of Python's, which may carry on what itself died out, and not for an op that it ran.
+        dead: also of those that died out. A value of Python's can carry them on.
         """
-        key = side, values
+        key = side, dead
         if key not in self._firsts:
-            found = self._by_reads(side) if self._heard else self._computed(side, values)
+            found = self._by_reads(side, dead) if self._heard else self._computed(side, dead)
             self._firsts[key] = min(found, default=len(self._equality.runs[side].graph_of))
         return self._firsts[key]
 
-    def _computed(self, side: int, values: bool) -> list[int]:
+    def reordered(self, row: int, other: int) -> bool:
+        """Whether a value of Python's is a part of data that both runs handed in here, in another order.
+
+        Its bits were then not computed from what differed before.
+        """
+        a, b = self._equality.runs
+        rows = [self._rows_here(run, at) for run, at in ((a, row), (b, other))]
+        return rows[0] is not None and rows[0] == rows[1]
+
+    def _rows_here(self, run: Run, row: int) -> Counter[bytes] | None:
+        """The rows of all that Python handed in at a line; None if some of it was not kept."""
+        site = run.event_site[row]
+        if site not in self._rows[run is self._equality.b]:
+            events = np.flatnonzero(run.trace.events["site"] == site).tolist()
+            values = [run.trace.value(at) for at in events]
+            known = [value for value in values if value is not None and value.ndim]
+            found = Counter(part.tobytes() for value in known for part in value)
+            self._rows[run is self._equality.b][site] = found if len(known) == len(values) else None
+        return self._rows[run is self._equality.b][site]
+
+    def _computed(self, side: int, dead: bool) -> list[int]:
         equality, run = self._equality, self._equality.runs[side]
         return [
             run.event_call[pair[side]]
             for number, pair in enumerate(equality.pairs)
-            if number not in self._leave_out and (values or number in self._live)
+            if number not in self._leave_out and (dead or number in self._live)
             and equality.a.is_computed[equality.a.event_site[pair[0]]]
         ]  # fmt: skip
 
-    def _by_reads(self, side: int) -> list[int]:
+    def _by_reads(self, side: int, dead: bool) -> list[int]:
         equality, run = self._equality, self._equality.runs[side]
         ids: list[int] = run.trace.calls["id"].tolist()
         partners = equality.alignment.call_to_a if side else equality.alignment.call_to_b
@@ -69,13 +95,33 @@ class Seen:
             call = run.event_call[pair[side]]
             if number in self._leave_out or call < 0 or kind != SiteKind.OUTPUT:
                 continue
-            if flow.flags[node] & _HOST and self._edges[number]:
-                found.append(call)  # Python was handed what differs
+            if flow.flags[node] & _HOST and self._handed(side, call, number):
+                found.append(call)
             if flow.graph.kind == GraphKind.EAGER and not run.host_value(pair[side]):
-                found.append(self._since(side, call, slot, [number], reads))
+                found.append(self._since(side, call, slot, [number], reads, dead))
         for call, result, numbers in self._results(side):
-            found.append(self._since(side, call, result, numbers, reads))
+            found.append(self._since(side, call, result, numbers, reads, dead))
         return [call for call in found if call >= 0]
+
+    def _handed(self, side: int, call: int, number: int) -> bool:
+        """Whether Python inside an op was given what differs, and did not only make it."""
+        run = self._equality.runs[side]
+        for edge in self._edges[number]:
+            pair = self._equality.pairs[edge] if edge < len(self._equality.pairs) else None
+            if pair is None or run.event_call[pair[side]] == call or not run.inside(run.event_call[pair[side]], call):
+                return True
+        return False
+
+    def _ends(self, side: int) -> list[int]:
+        """For each call the last one that ran inside it, or itself: what it gives is not there before."""
+        if side not in self._last:
+            parents = self._equality.runs[side].parent_row
+            last = list(range(len(parents)))
+            for call in range(len(parents) - 1, -1, -1):
+                if parents[call] >= 0:
+                    last[parents[call]] = max(last[parents[call]], last[call])
+            self._last[side] = last
+        return self._last[side]
 
     def _results(self, side: int) -> list[tuple[int, int, Sequence[int]]]:
         """(call, result, the differences in it) of what functions gave."""
@@ -95,21 +141,28 @@ class Seen:
         return found
 
     def _since(
-        self, side: int, call: int, result: int, numbers: Sequence[int], reads: dict[tuple[int, int], int]
-    ) -> int:
+        self, side: int, call: int, result: int, numbers: Sequence[int], reads: dict[tuple[int, int], int], dead: bool
+    ) -> int:  # fmt: skip
         """The row of the last call before Python may have known a value that differs; -1 if it did not see it."""
         run = self._equality.runs[side]
         if any(self._other_shape(number) for number in numbers):
-            return call  # shapes are seen without a look at the value
+            return self._ends(side)[call]  # shapes are seen without a look at the value
         if (call, result) in reads:
-            return reads[call, result]
+            return reads[call, result] if dead or not self._died(numbers) else -1
         flow = run.flow(call)
         if flow.graph.kind == GraphKind.EAGER and flow.pure_read(flow.graph.op):
             # What a variable held for a while, and what came of it elsewhere.
             above = [edge for number in numbers if number < len(self._edges) for edge in self._edges[number]]
-            return call if not above or not self._live.isdisjoint(above) else -1
+            return self._ends(side)[call] if not above or not self._live.isdisjoint(above) else -1
         taken = (call, result) in run.takers
-        return call if not taken or not self._live.isdisjoint(numbers) else -1
+        return self._ends(side)[call] if not taken or not self._live.isdisjoint(numbers) else -1
+
+    def _died(self, numbers: Sequence[int]) -> bool:
+        """Whether a value is what variables held that were written anew before anything that lasts came of it."""
+        above = set(numbers)
+        for _ in range(READ_DEPTH):
+            above |= {edge for number in above if number < len(self._edges) for edge in self._edges[number]}
+        return self._live.isdisjoint(above)
 
     def _other_shape(self, number: int) -> bool:
         if number >= len(self._equality.pairs):

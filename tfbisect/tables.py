@@ -116,6 +116,16 @@ class Trace(Shown):
         """A loop iteration, outermost loop first; () outside loops."""
         return self._span("path_items", "path_ends", id)
 
+    @property
+    def shapes(self) -> range:
+        """The ids of all shapes but the unknown one."""
+        return range(1, len(self._tables["shape_ends"]))
+
+    @property
+    def iterations(self) -> range:
+        """The ids of all loop iterations."""
+        return range(len(self._tables["path_ends"]))
+
     def dtype(self, site: int) -> str:
         """The name of the element type of a site's events."""
         return dtype_name(int(self.sites["dtype"][site]))
@@ -345,8 +355,10 @@ class Trace(Shown):
         source = rows["src_call"].astype(np.uint64)
         known, at = _find(self.calls["id"], source)
         entry = np.zeros(len(rows), bool)
-        entry[known] = graphs["kind"][self.calls["graph"][at[known]]] == GraphKind.ENTRY
-        # What a call is given was there before it started; an entry can be met, and numbered, later.
+        loose = graphs["kind"] == GraphKind.ENTRY
+        loose[self._tables["nodes"]["graph"][self._tables["nodes"]["flags"] & NodeFlag.HOSTVALUE > 0]] = True
+        entry[known] = loose[self.calls["graph"][at[known]]]
+        # What a call is given was there before it started; an entry or a value of Python's can be numbered later.
         bad = (rows["src_call"] < -1) | (made & ~entry & (source >= rows["call"]))
         missing = int(np.count_nonzero(made & ~known & ~bad))
         if missing:

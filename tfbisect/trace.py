@@ -158,6 +158,10 @@ class TraceWriter:
                 self._guarded(self._append, "value_bytes")
         return number
 
+    def offered(self, data: bytes | bytearray | memoryview) -> int:
+        """The id of the bytes of an event that is appended next; 0 if they are not kept."""
+        return self.value(data)
+
     def graph(self, name: str, raw_name: str, kind: int, structure: int, nodes: Sequence[Node]) -> int:
         """Adds a graph and returns its id. `Node.stack` holds stack ids. ValueError if an edge leads out of it."""
         number, count = len(self._node_counts), len(nodes)

@@ -141,17 +141,18 @@ def applicable(gpu: bool) -> tuple[Treatment, ...]:
 
 
 def asked_for(culprits: Sequence[Culprit], gpu: bool) -> tuple[Treatment, ...]:
-    """What the causes of these culprits ask for and can be done from outside, cheapest first."""
+    """What the causes of these culprits ask for and can be done from outside: best cause first, then cheapest first."""
     known = {entry.id: entry for entry in entries()}
     found: dict[str, Treatment] = {}
     for culprit in culprits:
         for cause in culprit.causes:
             entry = known.get(cause.id)
-            for setting in entry.cures if entry is not None else ():
-                for treatment in _for_setting(setting, culprit):
-                    if gpu or not treatment.gpu:
-                        found.setdefault(treatment.name, treatment)
-    return tuple(sorted(found.values(), key=lambda treatment: treatment.cost))
+            cures = entry.cures if entry is not None else ()
+            asked = [treatment for setting in cures for treatment in _for_setting(setting, culprit)]
+            for treatment in sorted(asked, key=lambda treatment: treatment.cost):
+                if gpu or not treatment.gpu:
+                    found.setdefault(treatment.name, treatment)
+    return tuple(found.values())
 
 
 def _for_setting(setting: Setting, culprit: Culprit) -> tuple[Treatment, ...]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfbisect.alignment import Alignment
+from tfbisect.flow import CALLS
 from tfbisect.model import Graph, GraphKind, Node
 from tfbisect.sequences import align
 
@@ -43,7 +44,8 @@ class _Versions:
         one, two = (
             np.asarray(
                 [
-                    numbers.setdefault((node.op, node.attrs, node.function, line), len(numbers))
+                    # a call's attributes tell of what it calls, which stands behind it
+                    numbers.setdefault((node.op, node.op in CALLS or node.attrs, node.function, line), len(numbers))
                     for node, line in zip(graph.nodes, own, strict=True)
                 ],
                 np.int64,
@@ -62,7 +64,7 @@ class _Versions:
         some = False
         for gaps in _gaps(self.to_b, len(a.nodes), len(b.nodes)):
             ops = [[(i, graph.nodes[i].op) for i in gap] for gap, graph in zip(gaps, self.graphs, strict=True)]
-            loud = [[i for i, op in gap if op not in _QUIET] for gap in ops]
+            loud = [[i for i, op in gap if op not in _QUIET and op not in CALLS] for gap in ops]
             constants = [[i for i, op in gap if op == "Const"] for gap in ops]
             if any(loud):
                 some = True
@@ -94,7 +96,7 @@ class _Versions:
 
     def above(self, names: tuple[str, str]) -> list[Change]:
         """The changes that an op comes from, by its name in A and in B; all of them if it is in none."""
-        places = [own.get(name, -1) for own, name in zip(self._names, names, strict=True)]
+        places = [_place(own, name) for own, name in zip(self._names, names, strict=True)]
         if max(places) < 0:
             return self.changes
         if places[0] < 0:
@@ -153,6 +155,19 @@ class Written:
         if source is None:
             return None
         return source.text if self._by_text and source.text else (source.line, source.text)
+
+
+def _place(known: dict[str, int], name: str) -> int:
+    """Which op an executed one was made of, by its name; -1 if that says nothing.
+
+    Optimizers name theirs after one that was written: `Exp/unary_ops_composition`, `.../AddOpsRewrite_add`.
+    """
+    outer = name
+    while outer and outer not in known:
+        outer = outer.rpartition("/")[0]
+    if not outer and name:
+        outer = max((each for each in known if name.endswith("_" + each)), key=len, default="")
+    return known.get(outer, -1)
 
 
 def _gaps(to_b: dict[int, int], count_a: int, count_b: int) -> Iterator[tuple[range, range]]:

@@ -26,7 +26,7 @@ def test_same(start):
 
 @pytest.mark.repeatable(2)
 def test_other(start):
-    noise = tf.raw_ops.RandomUniform(shape=[2], dtype=tf.float32, seed=0, seed2=0)  # the draw
+    noise = tf.raw_ops.RandomUniform(shape=[2], dtype=tf.float32)  # the draw
     step(start + noise)
 """
 BASELINE = f"""
@@ -41,7 +41,7 @@ IN_PROCESS = f"""
 import pytest
 {SAME}
 def draw(x):
-    return x + tf.raw_ops.RandomUniform(shape=[2], dtype=tf.float32, seed=0, seed2=0)  # the draw
+    return x + tf.raw_ops.RandomUniform(shape=[2], dtype=tf.float32)  # the draw
 
 def test_fixture(tf_repeatable):
     assert tf_repeatable(step, tf.constant([1.0, 2.0]), runs=2).verdict == "identical"
@@ -107,8 +107,8 @@ def test_a_baseline_is_stored_kept_to_and_told_with_its_op(installed):
     result = installed.runpytest_subprocess()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([
-        "test_kept does not compute what its baseline says*", "DIVERGED  first at *, line 6 of test_it.py*",
-        "*return tf.reduce_sum(tf.nn.relu(x) [*] 3.0000002)*",
+        "test_kept does not compute what its baseline says*", "DIVERGED  first at Const, line 7 of test_it.py*",
+        "*tf.nn.relu(x) [*] 3.0000002)",
     ])  # fmt: skip
 
     stored.rename(stored.with_name(stored.name.replace("tf2.", "tf1.")))
@@ -165,15 +165,16 @@ def test_what_happens_in_a_fresh_process_is_the_outcome(installed):
     )
     result = installed.runpytest_subprocess("-rsfx")
     result.assert_outcomes(skipped=1, failed=5, xfailed=2)
+    result.stdout.no_fnmatch_line("*another exception*")
     result.stdout.fnmatch_lines_random([
         "*AssertionError: wrong*", "*status 7 before the test did*", "*OSError: no such data*", "*3 != 4*",
-        "*no recorded op*", "SKIPPED *not today*",
+        "test_nothing ran no TensorFlow op*", "SKIPPED *not today*",
     ])  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [("runs=0", "*runs: found 0, expected 1 or more*"), ("times=3", "*unexpected keyword argument*"),
+    [("runs=0", "*runs: found 0, expected 1 or more*"), ("times=3", "*found times=3, expected runs and processes"),
      ("1, False", "*expected 2 or more*")],
 )  # fmt: skip
 def test_a_marker_that_makes_no_sense_is_told(installed, arguments, text):

@@ -95,7 +95,7 @@ def test_values_that_were_not_kept_are_recorded_again(cli, program):
 def test_a_repeatable_program_is_identical_and_leaves_nothing_behind(cli, program, tmp_path):
     done = cli("run", "--times", "3", program(REPEATS), TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "IDENTICAL" in done.stdout and "all 3 runs are identical" in done.stderr
+    assert "none differs in 3 runs" in done.stdout and "2 of 2 pairs agree" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
@@ -133,3 +133,15 @@ def test_ctrl_c_ends_program_and_run_quietly_and_leaves_nothing(program, tmp_pat
     assert run.returncode == 130
     assert said.count("Traceback") == said.count("KeyboardInterrupt") == 1  # the program's own
     assert [item.name for item in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_every_run_is_recorded_and_told_of(cli, program, tmp_path):
+    done = cli("run", "--times", "3", "--all", "-o", "traces", "--format", "json", program(DIVERGES))
+    assert done.returncode == 1, done.stderr
+    result = json.loads(done.stdout)
+    many = result["many_runs"]
+    assert len(result["runs"]) == 3 and many["outcomes"] == [[0], [1], [2]]
+    assert result["culprits"][0]["op_type"] == "PyFunc"
+    assert many["culprits"][0]["seen_in"] == [1, 2] and many["culprits"][0]["groups"] == [[0], [1], [2]]
+    assert (many["doubt"]["pairs"], many["doubt"]["agreeing"]) == (2, 0)
+    assert sorted(path.name for path in (tmp_path / "traces").glob("run*.h5")) == ["run1.h5", "run2.h5", "run3.h5"]

@@ -88,6 +88,71 @@ def test_a_tensor_that_numpy_took_unheard_counts_as_seen(tmp_path):
     assert lines(compared(tmp_path, program)) == ["start"]
 
 
+def _swapped_writes(run_b: bool) -> None:
+    v, x = tf.Variable([1.0, 2.0]), tf.sin(tf.constant([0.3, 0.4]))
+    (v.assign(v * 0.5), v.assign_add(x)) if not run_b else (v.assign_add(x), v.assign(v * 0.5))  # planted
+
+
+def _number_in_a_callback(run_b: bool) -> None:
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        def body(a: tf.Tensor) -> tf.Tensor:
+            b = tf.exp(a)
+            return b * (0.5 if run_b else 0.25)  # planted
+
+        return tf.py_function(body, [x], tf.float32) + 1.0
+
+    f(tf.constant([1.0, 2.0]))
+
+
+def _number_in_an_eager_callback(run_b: bool) -> None:
+    def body(a: tf.Tensor) -> tf.Tensor:
+        b = tf.exp(a)
+        return b * (0.5 if run_b else 0.25)  # planted
+
+    tf.py_function(body, [tf.constant([1.0, 2.0])], tf.float32)
+
+
+def _array_in_a_callback(run_b: bool) -> None:
+    seen = []
+
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        def body(a: tf.Tensor) -> tf.Tensor:
+            seen.append(float(a[0]))
+            return a * tf.constant(np.float32([0.5, 0.75 if run_b else 1.0]))  # planted
+
+        return tf.py_function(body, [x], tf.float32) + 1.0
+
+    for step in range(3):
+        f(tf.constant([1.0, 2.0]) * step)
+
+
+def _python_in_a_callback(run_b: bool) -> None:
+    def body(a: tf.Tensor) -> Any:
+        return a.numpy() * (0.5 if run_b else 0.25)
+
+    tf.py_function(body, [tf.constant([1.0, 2.0])], tf.float32) + 1.0  # planted
+
+
+@pytest.mark.parametrize("program", [
+    _swapped_writes, _number_in_a_callback, _number_in_an_eager_callback, _array_in_a_callback, _python_in_a_callback,
+])  # fmt: skip
+def test_what_python_does_otherwise_is_named_alone(tmp_path, program):
+    assert lines(compared(tmp_path, program)) == ["planted"]
+
+
+def test_a_callback_that_was_handed_a_difference_may_carry_it_on(tmp_path):
+    def program(run_b: bool) -> None:
+        def body(a: tf.Tensor) -> tf.Tensor:
+            return tf.exp(a) * float(a.numpy()[1])
+
+        x = tf.sin(tf.constant([0.5, 0.25 if run_b else 1.0]))  # start
+        tf.py_function(body, [x], tf.float32)
+
+    assert lines(compared(tmp_path, program)) == ["start"]
+
+
 def test_recordings_begun_in_two_places_are_of_one_thing(tmp_path):
     @tf.function
     def double(x: tf.Tensor) -> tf.Tensor:

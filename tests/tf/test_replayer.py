@@ -259,8 +259,10 @@ def test_a_replay_of_a_stable_op_and_its_script(bias_grad: Run, tmp_path: Path) 
 
 
 def test_a_culprit_of_a_comparison_is_an_op(bias_grad: Run) -> None:
+    trace = bias_grad.trace
+    source = trace.source(trace.graphs[-1].nodes[trace.graphs[-1].op].stack)
     culprit = Culprit(
-        "BiasAddGrad", "BiasAddGrad", "BiasAddGrad", 0, 0, "", None, 0, None, (), None, "kernel", False, None
+        "BiasAddGrad", "BiasAddGrad", "", 0, 0, "", None, 0, None, (), None, "kernel", False, source
     )  # fmt: skip
     found = replay(bias_grad.trace, culprit, times=2, processes=1)
     assert (found.op_type, found.call) == ("BiasAddGrad", 0)

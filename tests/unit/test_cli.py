@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import pytest
 from helpers import ROOT, write_trace
 
 from tfbisect import cli, comparison, version
+from tfbisect.commands import run
 from tfbisect.commands._shared import program_of
 from tfbisect.model import Comparison, Coverage
 
@@ -212,3 +214,46 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
 
 def test_the_console_script_is_declared():
     assert "tfbisect = tfbisect.cli:run" in (ROOT / "setup.cfg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "report", "traces"),
+    [
+        ("", None, None), ("-o kept", None, "kept"), ("-o r.json", "r.json", None), ("--traces t", None, "t"),
+        ("-o r.json --traces t", "r.json", "t"), ("--format json -o r.out", "r.out", None),
+        ("--format json -o kept", None, "kept"), ("--format json -o kept.d/x", None, "kept.d/x"),
+    ],
+)  # fmt: skip
+def test_what_run_writes_and_where(words, report, traces):
+    options = cli._parser().parse_args(["run", *words.split(), "a.py"])
+    assert run._places(options) == (None if report is None else Path(report), traces)
+
+
+def test_two_folders_for_the_traces_are_one_too_many(capsys, tmp_path):
+    (tmp_path / "a.py").write_text("")
+    assert cli.main(["run", "-o", "kept", "--traces", "other", str(tmp_path / "a.py")]) == 2
+    assert "expected -o with the name of a report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_commands_options_and_files(capsys, shell):
+    pytest.importorskip("shtab")
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "tfbisect" in script and "python -m" not in script.partition("compare")[0]
+    assert "compare" in script and "--times" in script and "doctor" in script
+
+
+def test_bash_takes_the_completion(capsys, tmp_path):
+    pytest.importorskip("shtab")
+    cli.main(["completion", "bash"])
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    words = "COMP_WORDS=(tfbisect com); COMP_CWORD=1; _shtab_tfbisect; echo ${COMPREPLY[@]}"
+    done = subprocess.run(["bash", "-c", f"source {tmp_path / 'script'}; {words}"], capture_output=True, text=True)
+    assert done.stdout.split() == ["compare", "completion"]
+
+
+def test_completion_without_its_library(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "bash"]) == 2
+    assert "pip install 'tfbisect[completion]'" in capsys.readouterr().err

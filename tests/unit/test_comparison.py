@@ -185,3 +185,12 @@ def test_a_hundred_thousand_events_are_a_matter_of_moments(paths, diverged):
     result = compare(*paths)
     assert time.process_time() - start < 10  # 0.3 and 1.5 s on an idle machine; this finds quadratic walks
     assert [c.name for c in result.culprits] == (["n4"] if diverged else [])
+
+
+def test_other_attributes_under_another_set_up_are_a_matter_of_the_set_up(paths):
+    one, two = "w; dense = MatMul x w; loss = Sum dense", "w; dense = MatMul x w fused=1; loss = Sum dense"
+    record(one, paths[0])
+    record(two, paths[1], change={"dense": 1})
+    assert (compare(*paths).culprits[0].name, compare(*paths).culprits[0].category) == ("dense", "structure")
+    record(two, paths[1], change={"dense": 1}, info={"flags": {"onednn_built_in": False}})
+    assert compare(*paths).culprits[0].category == "environment"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfbisect import knowledge
-from tfbisect.knowledge import Entry, Evidence, causes_for, entries, explain, risks
+from tfbisect.knowledge import Entry, Evidence, causes_for, entries, explain, risks, risks_of
 from tfbisect.model import CATEGORIES, Cause, Difference, NodeFlag
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -464,6 +464,13 @@ def test_an_error_leads_back_to_its_op() -> None:
             set(),
         ),
         ("ResourceScatterSub", GPU, INFO, {"gpu-scatter-row"}),
+        ("ResourceScatterSub", GPU, {**INFO, "flags.op_determinism": True}, set()),
+        (
+            "ResourceScatterNdAdd",
+            GPU,
+            {**INFO, "flags.op_determinism": True, "environment.TF_DISABLE_SCATTER_OP_DETERMINISM": "1"},
+            {"gpu-scatter-nd-add"},
+        ),
         ("Bincount", CPU, {**INFO, "flags.op_determinism": True}, {"cpu-bincount-float-weights"}),
         ("RandomUniform", CPU, INFO, {"random-unseeded"}),
         ("RandomUniform", CPU, SEEDED, set()),
@@ -477,6 +484,14 @@ def test_an_error_leads_back_to_its_op() -> None:
 )
 def test_risks(op: str, device: str, info: dict[str, object], expected: set[str]) -> None:
     assert {item.id for item in risks(op, device, info)} == expected
+
+
+def test_a_dtype_that_an_entry_does_not_speak_of_is_no_risk() -> None:
+    """Sums of integers are exact in any order, and the GPU's row update runs on the host for them."""
+    for op, device in (("ResourceScatterSub", CPU), ("Bincount", CPU), ("ResourceScatterUpdate", GPU)):
+        assert risks_of(Evidence(op, device=device, dtype="float32", info=INFO))
+        assert not risks_of(Evidence(op, device=device, dtype="int32", info=INFO))
+    assert risks_of(Evidence("TensorScatterUpdate", device=GPU, dtype="int32", info=INFO))
 
 
 def test_a_seeded_draw_is_a_risk_only_in_a_loop() -> None:

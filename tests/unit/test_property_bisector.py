@@ -129,8 +129,11 @@ def program(seed: int, functions: int = FUNCTIONS) -> tuple[str, dict[str, str],
     return "\n".join(text), planted, flips
 
 
-def chained(seed: int) -> tuple[str, str]:
-    """A random program whose functions share variables and hand values on through eager ops; one place to plant."""
+def chained(seed: int, rounds: int = CALLS, again: int | None = None) -> tuple[str, str]:
+    """A random program whose functions share variables and hand values on through eager ops; one place to plant.
+
+    rounds: how often the top level runs; again: chooses another place in the same program.
+    """
     random = Random(seed)
     variables = tuple(f"v{number}" for number in range(random.randint(1, 3)))
     text = [f"{variable} := Variable s{variable}" for variable in variables]
@@ -149,13 +152,15 @@ def chained(seed: int) -> tuple[str, str]:
             calls.append(number)
         else:
             text.append(f"t{count} = {random.choice(OPS[:5])} {random.choice(known)} {random.choice(known)}")
-            eager.append(f"t{count}@{random.randrange(CALLS)}")
+            eager.append(f"t{count}@{random.randrange(rounds)}")
         known.append(f"t{count}")
     inside = [
-        f"{place.partition('/')[0]}@{random.randrange(CALLS * calls.count(number))}{''.join(place.partition('/')[1:])}"
+        f"{place.partition('/')[0]}@{random.randrange(rounds * calls.count(number))}{''.join(place.partition('/')[1:])}"
         for number, place in places
         if number in calls
     ]
+    if again is not None:
+        random = Random(again)
     return "\n".join(text), random.choice(inside + eager) if inside + eager else ""
 
 

@@ -5,6 +5,7 @@ import re
 import shlex
 
 import pytest
+import yaml
 from helpers import ROOT
 
 import tfbisect
@@ -51,6 +52,14 @@ def test_python_in_it_compiles_and_uses_public_names():
     for source in sources:
         compile(source, "README.md", "exec")
         assert set(re.findall(r"tfbisect\.(\w+)\(", source)) <= set(tfbisect.__all__)
+
+
+def test_the_workflow_is_yaml_and_runs_what_there_is():
+    (text,) = (block for kind, block in blocks() if kind == "yaml")
+    steps = yaml.safe_load(text)["jobs"]["repeatable"]["steps"]
+    ours = [step["run"] for step in steps if "tfbisect " in step.get("run", "") and "pip" not in step["run"]]
+    assert len(ours) == 2
+    assert all(cli._parser().parse_args(shlex.split(line)[3:]) for line in ours)
 
 
 def test_links_lead_somewhere():

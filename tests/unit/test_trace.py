@@ -191,7 +191,7 @@ def test_graphs_are_read_back(tmp_path, inputs):
             writer.graph(f"g{kind}", "raw", kind, kind, nodes[: 6 if kind else 0] if kind != 2 else [])
     graphs = load(path).graphs
     assert len(graphs) == len(GraphKind)
-    assert [graph.nodes for graph in graphs] == [(), tuple(nodes), ()] + [tuple(nodes)] * (len(GraphKind) - 3)
+    assert [graph.nodes for graph in graphs] == [(), tuple(nodes), (), *[tuple(nodes)] * (len(GraphKind) - 3)]
 
 
 def test_rows_are_sorted_by_call_and_constants_stand_apart(path):

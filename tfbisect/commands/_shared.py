@@ -53,7 +53,10 @@ def page(stream: TextIO) -> "Page":
     return Page(max(40, console.width), colour and not console.legacy_windows, encoding.startswith("utf"))
 
 
-def report(comparison: "Comparison", format: str | None, output: Path | None, force: bool) -> int:
+def report(
+    comparison: "Comparison", format: str | None, output: Path | None, force: bool, quiet: bool = False
+) -> int:  # fmt: skip
+    """Print a report, or write it to a file and say so (quiet: unless it is of identical runs); -> the exit status."""
     from tfbisect.reporters import Page, guess_format, render
 
     chosen = format or guess_format(output)
@@ -61,7 +64,8 @@ def report(comparison: "Comparison", format: str | None, output: Path | None, fo
         write(sys.stdout, render(comparison, chosen, page(sys.stdout)))
     else:
         write_file(output, render(comparison, chosen, Page()), force)
-        say(f"{comparison.verdict}; the report is in {printable(output)}")
+        if not quiet or comparison.verdict != "identical":
+            say(f"{comparison.verdict}; the report is in {printable(output)}")
     return STATUS[comparison.verdict]
 
 
@@ -125,10 +129,13 @@ def folder_for(given: str | None) -> Iterator[Path]:
         raise
 
 
-def settle(folder: Path, outcome: "Outcome", given: bool) -> None:
+def settle(folder: Path, outcome: "Outcome", given: bool, quiet: bool = False) -> None:
     """Keep what is worth a second look and say where it is; a temporary folder of equal runs goes."""
+    quiet = quiet and outcome.comparison.verdict == "identical"
     if outcome.comparison.verdict == "identical" and not given:
         shutil.rmtree(folder, ignore_errors=True)
+        return
+    if quiet:
         return
     traces = shlex.join(str(trace) for trace in outcome.traces)
     say(f"the traces are kept; to compare them again: {PROGRAM} compare {traces}")

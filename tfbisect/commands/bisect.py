@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
         tuple(arguments),
         options.values,
         options.xla,
+        options.data,
         output_to_stderr=options.format not in (None, "terminal"),
     )
     with folder_for(options.output) as folder:

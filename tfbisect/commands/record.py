@@ -1,6 +1,8 @@
 """`record`: one run of a program into a trace."""
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 from tfbisect.commands._shared import (
@@ -59,6 +61,10 @@ def run(options: argparse.Namespace) -> int:
         raise Usage("--stop-at-first", found="no --against", expected="the trace of another run to compare with")
     window = Window() if options.steps is None else Window.parse(options.steps)
     wish = Wish(window, options.then_stop, options.state, against, options.stop_at_first)
+    if against is not None:
+        status = _check_trace(against)
+        if status:
+            return status
     if options.verify:
         if not wish.is_plain:
             raise Usage("--verify", found="--steps or --against beside it", expected="one of them at a time")
@@ -73,6 +79,15 @@ def run(options: argparse.Namespace) -> int:
         data=options.data,
         wish=wish,
     )
+
+
+def _check_trace(path: Path) -> int:
+    """Read a trace in a process of its own, which says what is wrong with it; -> its exit status.
+
+    In this one it is read only when the program runs TensorFlow: reading imports numpy, which the program configures.
+    """
+    command = [sys.executable, "-m", "tfbisect", "info", str(path)]
+    return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 
 
 def _verify(options: argparse.Namespace, program: Path, arguments: list[str], output: Path) -> int:

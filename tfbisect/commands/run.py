@@ -1,12 +1,15 @@
 """`run`: a program recorded in fresh processes, and its runs compared."""
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
 from tfbisect.commands._shared import (
     Watch,
     add_recording,
+    check_free,
+    check_not_input,
     check_values,
     folder_for,
     formats,
@@ -15,6 +18,8 @@ from tfbisect.commands._shared import (
     say,
     settle,
 )
+from tfbisect.errors import Usage
+from tfbisect.reporters import guess_format
 
 HELP = "record a program in fresh processes, and compare the runs"
 
@@ -25,8 +30,24 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--times", type=int, default=2, metavar="N", help="runs at most, until one differs (default: 2)"
     )
     parser.add_argument("--all", action="store_true", help="go on to N runs when one differs, and compare them all")
-    parser.add_argument("-o", dest="output", metavar="DIR", help="keep the traces in this folder")
-    parser.add_argument("--format", choices=formats(), help="of the report; not terminal: the programs print to stderr")
+    parser.add_argument(
+        "-o",
+        dest="output",
+        metavar="FILE",
+        help="write the report to a file, such as report.json; another name is a folder for the traces",
+    )
+    parser.add_argument("--traces", metavar="DIR", help="keep the traces in this folder, also beside a report")
+    parser.add_argument(
+        "--format",
+        choices=formats(),
+        help="of the report (default: by the name of FILE, else terminal); printed and not for a terminal, it has "
+        "standard output for itself",
+    )
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="show nothing of the programs unless they fail, and no remarks on equal runs",
+    )
     add_recording(parser)
 
 
@@ -36,23 +57,55 @@ def run(options: argparse.Namespace) -> int:
 
     check_values(options.values)
     name, *arguments = program_of(options)
-    program = orchestrator.Program(
-        orchestrator.check_program(Path(name)),
-        tuple(arguments),
-        options.values,
-        options.xla,
-        options.data,
-        output_to_stderr=options.format not in (None, "terminal"),  # standard output then holds the report alone
-    )
-    with folder_for(options.output) as folder:
+    script = orchestrator.check_program(Path(name))
+    output, traces = _places(options)
+    if output is not None:
+        check_not_input(output, [script])
+        check_free(output, options.force)
+    tell = _silent if options.quiet else say
+    with folder_for(traces) as folder:
+        program = orchestrator.Program(
+            script,
+            tuple(arguments),
+            options.values,
+            options.xla,
+            options.data,
+            # standard output then holds the report alone, or nothing
+            output_to_stderr=options.quiet or (output is None and options.format not in (None, "terminal")),
+            log=folder / "output.txt" if options.quiet else None,
+        )
         watch = Watch(folder)
         compare = watch.watched(comparison.compare)
-        with progress.shown(sys.stderr, watch):
+        with contextlib.nullcontext() if options.quiet else progress.shown(sys.stderr, watch):
             outcome = orchestrator.find_divergence(
-                program, folder, options.times, compare, say, force=options.force, every=options.all
+                program, folder, options.times, compare, tell, force=options.force, every=options.all
             )
             if options.values != "none":
-                outcome = orchestrator.measure(program, outcome, folder, compare, say)
-        status = report(outcome.comparison, options.format, None, False)
-        settle(folder, outcome, given=options.output is not None)
+                outcome = orchestrator.measure(program, outcome, folder, compare, tell)
+        status = report(outcome.comparison, options.format, output, options.force, options.quiet)
+        settle(folder, outcome, given=traces is not None, quiet=options.quiet)
     return status
+
+
+def _silent(text: str) -> None:
+    """A remark that nobody hears."""
+
+
+def _places(options: argparse.Namespace) -> tuple[Path | None, str | None]:
+    """(the file for the report, the folder for the traces); None: standard output, a temporary folder.
+
+    What `-o` names is a report if its name is that of a format, or if a format was given and it looks like a file.
+    """
+    if options.output is None:
+        return None, options.traces
+    path = Path(options.output)
+    wanted = guess_format(path) != "terminal" or (options.format is not None and path.suffix)
+    if wanted and not path.is_dir():
+        return path, options.traces
+    if options.traces is not None:
+        raise Usage(
+            f"-o {path} and --traces {options.traces}",
+            found="two folders for the traces",
+            expected="-o with the name of a report, such as report.json",
+        )
+    return None, options.output

@@ -4,7 +4,7 @@ Convolutions and other cuDNN ops are in `cudnn`; the CPU side of the same op typ
 """
 
 from tfbisect.knowledge.entry import Entry, Setting
-from tfbisect.knowledge.rules import gpu_always, gpu_unless_deterministic, kernel
+from tfbisect.knowledge.rules import gpu_always, gpu_scatter, gpu_unless_deterministic, kernel
 from tfbisect.knowledge.settings import DETERMINISTIC_OPS_VARIABLE, ON_CPU, OP_DETERMINISM, UNIQUE_ROWS, doing
 from tfbisect.knowledge.sources import WHEELS, issue, kernel_file, nvidia
 
@@ -105,8 +105,8 @@ ENTRIES = (
             "ResourceScatterNdSub",
         ),
         devices=("GPU",),
-        rule=kernel(gpu_unless_deterministic),
-        varies=gpu_unless_deterministic,
+        rule=kernel(gpu_scatter),
+        varies=gpu_scatter,
         condition="float or complex data and repeated indices",
         mechanism="Updates that share an index are accumulated by CUDA atomics in arrival order. The gradient of "
         "tf.gather_nd is a ScatterNd. The CPU kernel walks the updates one by one and repeats.",
@@ -123,8 +123,8 @@ ENTRIES = (
         title="Several updates are stored to one index, and any of them may win",
         op_types=("TensorScatterUpdate", "ScatterNdUpdate", "ResourceScatterNdUpdate"),
         devices=("GPU",),
-        rule=kernel(gpu_unless_deterministic, exact_dtypes=True),
-        varies=gpu_unless_deterministic,
+        rule=kernel(gpu_scatter, exact_dtypes=True),
+        varies=gpu_scatter,
         condition="repeated indices with different updates, in any dtype",
         mechanism="GPU threads store to the same place without an order, so the last one to be scheduled wins. On "
         "the CPU the last update in the list wins, always.",
@@ -141,14 +141,15 @@ ENTRIES = (
         title="Rows of a variable are updated atomically on the GPU",
         op_types=("ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterMul", "ResourceScatterDiv"),
         devices=("GPU",),
-        rule=kernel(gpu_unless_deterministic),
-        varies=gpu_unless_deterministic,
+        rule=kernel(gpu_scatter),
+        varies=gpu_scatter,
         condition="float rows and repeated indices",
         mechanism="Each update changes its row of the variable by an atomic, so rows named more than once are "
         "updated in arrival order.",
         explanation="{op} updates rows that occur more than once in its indices with GPU atomics, in arrival order; "
         "plain SGD on an embedding ends here.",
         cures=(doing(OP_DETERMINISM, "runs the update on the host"), UNIQUE_ROWS),
+        useless=_SCATTER_USELESS,
         workaround="Sum the updates of equal rows first, or use an optimizer that densifies the gradient (Adam in "
         "Keras 3).",
         versions="every release with a GPU kernel",
@@ -160,12 +161,13 @@ ENTRIES = (
         title="Several rows are stored to one index of a variable",
         op_types=("ResourceScatterUpdate",),
         devices=("GPU",),
-        rule=kernel(gpu_unless_deterministic, exact_dtypes=True, level="medium"),
-        varies=gpu_unless_deterministic,
-        condition="repeated indices with different rows",
+        rule=kernel(gpu_scatter, level="medium"),
+        varies=gpu_scatter,
+        condition="float rows, and repeated indices with different rows",
         mechanism="The GPU kernel stores rows without atomics or order, so the surviving row depends on scheduling. "
-        "The CPU kernel is serial.",
+        "The CPU kernel is serial, and rows of integers or booleans are updated there.",
         cures=(doing(OP_DETERMINISM, "runs the update on the host"),),
+        useless=_SCATTER_USELESS,
         workaround="Give each index once.",
         sources=_ROW_SOURCES,
         grade="inferred",

@@ -56,6 +56,12 @@ def gpu_unless_deterministic(evidence: Evidence) -> bool:
     return evidence.on("GPU") and not evidence.op_determinism
 
 
+def gpu_scatter(evidence: Evidence) -> bool:
+    """A race between scattered updates that op determinism removes, unless it was told to leave the scatters alone."""
+    told = (evidence.variable("TF_DISABLE_SCATTER_OP_DETERMINISM") or "").lower() in ("1", "true")
+    return evidence.on("GPU") and (told or not evidence.op_determinism)
+
+
 def gpu_always(evidence: Evidence) -> bool:
     return evidence.on("GPU")
 

@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from tfbisect.recorder.data import DataRecorder
     from tfbisect.recorder.eager import EagerRecorder
     from tfbisect.recorder.function import FunctionRecorder
+    from tfbisect.recorder.policy import ValuePolicy
     from tfbisect.recorder.recording import Recording
     from tfbisect.recorder.session import SessionRecorder
     from tfbisect.recorder.watch import Watch
+    from tfbisect.tables import Trace
+    from tfbisect.trace import TraceWriter
 
 _current: "_Session | None" = None  # the one recording of this process
 
@@ -81,6 +84,7 @@ class _Session(Listener):
         self._sessions: SessionRecorder | None = None
         self._data: DataRecorder | None = None
         self._watch: Watch | None = None
+        self._other: Trace | None = None  # the finished one to compare with
         self._context_told = False
         self._before: frozenset[str] = frozenset()
         self.failed = False
@@ -105,7 +109,8 @@ class _Session(Listener):
                 if self._watch is not None and self._watch.stopped is None:
                     self._watch.finish()
                 self._tell_tensorflow()
-                recording.close(exit_status, reason)
+                whole = reason is None or self._wish.then_stop  # all that was to be recorded
+                recording.close(exit_status, reason, "complete" if whole else "stopped")
             if self._functions is not None:
                 self._functions.release(streams=self._request.fresh_streams)
             if self._sessions is not None:
@@ -121,7 +126,8 @@ class _Session(Listener):
         recording = self._recording
         events = recording.events if recording else 0
         note = " (incomplete: see the warning above)" if recording and recording.broken else ""
-        return f"trace {printable(self.path)}: {events:,} events{note}"
+        compared = self._watch.compared if self._watch is not None else ""
+        return f"trace {printable(self.path)}: {events:,} events{compared}{note}"
 
     def write_end_state(self, path: str, status: int) -> None:
         """Say what the program left behind; reading it is not recorded."""
@@ -189,6 +195,11 @@ class _Session(Listener):
         if self._recording is not None and os.getpid() == self._pid:
             self._recording.read(tensor)
 
+    def python_op(self) -> contextlib.AbstractContextManager[None]:
+        if self._recording is None or os.getpid() != self._pid:
+            return contextlib.nullcontext()
+        return self._recording.python_op()
+
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
         if os.getpid() != self._pid or self.failed:
             return plain(session, *args)
@@ -225,19 +236,21 @@ class _Session(Listener):
                 from tfbisect.recorder import runinfo
                 from tfbisect.recorder.policy import ValuePolicy
                 from tfbisect.recorder.recording import Recording
-                from tfbisect.trace import TraceWriter
 
-                request = self._request
-                writer = TraceWriter(self.path, force=self._request.force)
+                request, steps = self._request, None
+                if self._wish.window != Window():
+                    steps = str(self._wish.window)
+                policy = ValuePolicy(request.values)
+                writer = self._writer(policy, steps)
                 self._recording = Recording(
-                    writer, ValuePolicy(request.values), request.program, self._begun.frame if self._begun else 0
+                    writer, policy, request.program, self._begun.frame if self._begun else 0
                 )  # fmt: skip
                 options: dict[str, Any] = {"values": request.values, "xla": request.xla, "data": request.data}
                 options["reads"] = True
                 if self._begun is not None:
                     options["begun"] = self._begun[1:]
-                if self._wish.window != Window():
-                    options["steps"] = str(self._wish.window)
+                if steps is not None:
+                    options["steps"] = steps
                 run = runinfo.at_start(request.program, list(request.argv), options)
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
@@ -245,16 +258,28 @@ class _Session(Listener):
                     self._start_watch(self._recording)
             return self._recording
 
+    def _writer(self, policy: "ValuePolicy", steps: str | None) -> "TraceWriter":
+        from tfbisect.trace import TraceWriter, load
+
+        if self._wish.against is None:
+            return TraceWriter(self.path, force=self._request.force)
+        from tfbisect.recorder import against
+
+        self._other = against.other_run(load(self._wish.against), steps)
+        return against.ComparingWriter(self.path, self._other, policy, force=self._request.force)
+
     def _start_watch(self, recording: "Recording") -> None:
         from tfbisect.recorder import entering, state, watch
-        from tfbisect.trace import load
 
         recording.entering = entering.Entering(recording)
         keeper = None
         if self._wish.state:
-            other = load(self._wish.against).states if self._wish.against is not None else None
-            keeper = state.StateKeeper(recording, recording.entering, other)
-        self._watch = watch.Watch(recording, self._wish, keeper, lambda reason: self.stop(reason=reason))
+            states = self._other.states if self._other is not None else None
+            keeper = state.StateKeeper(recording, recording.entering, states)
+        self._watch = watch.Watch(recording, self._wish, keeper, self._end_program)
+
+    def _end_program(self, reason: str, status: int) -> None:
+        self.stop(status, reason)
 
     def _start_eager(self) -> None:
         with self._lock:

@@ -154,7 +154,7 @@ class DataRecorder:
         slots = {ref: slot for node in definition.node_def for slot, (ref, _) in enumerate(_outputs(node))}
         tapped = {source for _ref, source, _slot, _dtype in taps}
         for node in definition.node_def:
-            origin = self._origins.of(name, node)
+            origin = self._origins.of(name, node, node.op)
             nodes.append(Node(
                 name=node.name, op=node.op, device=node.device, function=origin.function, stack=origin.stack,
                 attrs=attrs_digest(node), flags=_flags(node, node.name in tapped),

@@ -65,6 +65,8 @@ class EagerRecorder:
                     handles = [inputs[position] for position, _dtype in _variables(inputs)]
                     if handles:
                         recording.watch.wrote(handles, recording.stacks.here(1))
+                if recording.watch is not None and not thread.calls:
+                    recording.watch.ran()
         except Exception as error:
             recording.fail(f"eager op {op_type}", error)
         finally:
@@ -85,12 +87,13 @@ class EagerRecorder:
         if plan is None:
             plan = self._plans[key] = self._plan(op, stack, inputs, attrs, outputs)
         writer = recording.writer
+        begun = recording.begun(thread) if op in optypes.HOST else -1
         sources = []
         for index, tensor in enumerate(inputs):
             if not recording.is_known(tensor) and tensor.dtype.as_datatype_enum != digest.DT_RESOURCE:
                 self._read_by_tensorflow(thread, op, index, tensor, stack)
             sources.append(recording.producer(tensor, thread, op, stack))
-        call = recording.new_call()
+        call = begun if begun >= 0 else recording.new_call()
         for index, source in enumerate(sources):
             writer.link(call, index, *source)
         for index, tensor in enumerate(outputs):

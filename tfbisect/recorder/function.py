@@ -471,7 +471,7 @@ class FunctionRecorder:
             self._recording.array_event(NO_CALL, site, array, f"{user}/{node.name}")
 
     def _stack(self, definition: Any, node: Any) -> int:
-        origin = self._origins.of(definition.signature.name, node)
+        origin = self._origins.of(definition.signature.name, node, user_op(node.op))
         return origin.stack if origin else 0
 
     def _nodes(self, definition: Any, twin: Twin) -> list[Node]:
@@ -497,7 +497,8 @@ class FunctionRecorder:
             result_ = node.op in executed.RESULTS
             if not argument and not result_ and _stateful(node.op):
                 flags |= NodeFlag.STATEFUL
-            origin = self._origins.of(definition.signature.name, node) if not argument and not result_ else None
+            plain = argument or result_
+            origin = None if plain else self._origins.of(definition.signature.name, node, user_op(node.op))
             forwards[local] = origin.forward if origin else ""
             result.append(Node(
                 name=node.name,

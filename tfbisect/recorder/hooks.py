@@ -72,6 +72,10 @@ class Listener:
     def op_callback(self, *args: Any, **kwargs: Any) -> None:
         """Hears of an eager op that has run."""
 
+    def python_op(self) -> contextlib.AbstractContextManager[None]:
+        """Hears that the body of an eager py_function runs, in the thread that ran the op."""
+        return contextlib.nullcontext()
+
 
 class Hooks:
     """Puts hooks into TensorFlow, at once or when it is imported; `remove` takes every one out again."""
@@ -164,11 +168,14 @@ class Hooks:
         cls = getattr(module, "EagerFunc", None)
         if cls is None:
             return
-        plain = cls.__call__
+        plain, listener = cls.__call__, self._listener
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             self.attach()
-            return plain(function, *args, **kwargs)
+            if not _in_eager_op(sys._getframe(1)):
+                return plain(function, *args, **kwargs)
+            with listener.python_op():
+                return plain(function, *args, **kwargs)
 
         def undo() -> None:
             cls.__call__ = plain
@@ -307,6 +314,17 @@ def when_imported(patches: dict[str, Callable[[types.ModuleType], None]]) -> Non
     Call it before any of them is imported. Where modules wait here and in `Hooks`, the later call patches last.
     """
     sys.meta_path.insert(0, _Finder(patches))
+
+
+def _in_eager_op(frame: types.FrameType | None) -> bool:
+    """Whether TensorFlow calls back from an eager op and not from a function: the op's Python is then below."""
+    while frame is not None and frame.f_globals.get("__name__") == SCRIPT_OPS:
+        frame = frame.f_back
+    if frame is None:
+        return False
+    if frame.f_globals.get("__name__") == EXECUTE:
+        return frame.f_locals.get("op_name") in ("EagerPyFunc", b"EagerPyFunc")
+    return frame.f_code.co_name == "eager_py_func"
 
 
 class _Finder(importlib.abc.MetaPathFinder):

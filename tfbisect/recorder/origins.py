@@ -24,6 +24,7 @@ _OPTIMIZERS = re.compile(r"(?:ArithmeticOptimizer|ConstantFolding|LayoutOptimize
 _BACKWARD = re.compile(r"Grad(?:WithFixedKsize)?(?=V\d|$)|Backprop(?:Input|Filter)?")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # the first input chooses
 _LOOPS = ("While", "StatelessWhile")
+MOST_FUSED = 30  # nodes that a search for the main op of a fused one looks at
 MOST_WRITTEN = 200_000  # nodes of a function and those that it calls
 MOST_FOLDED = 500  # nodes that a search for the origin of a folded constant looks at
 _GRADIENT = re.compile(r"^(?P<scope>.*?)(?:gradient_tape|gradients(?:_\d+)?)/(?P<rest>.+)$")
@@ -67,11 +68,29 @@ class Origins:
         """Copies of functions: {copy: original}. A copy has no debug info of its own."""
         self._originals.update(originals)
 
-    def of(self, function: str, node: Any) -> Origin:
-        """The origin of a NodeDef of the executed graph of runtime function `function`."""
-        where, name = self._chain(function, node)[-1]
+    def of(self, function: str, node: Any, op: str) -> Origin:
+        """The origin of a NodeDef of the executed graph of runtime function `function`.
+
+        op: the type of the op that it stands for. A fused op has the name of the last op fused into it.
+        """
+        chain = self._chain(function, node)
+        where, name = (self._main(chain, op) if node.op != op else chain)[-1]
         user = ops.user_name(self._originals.get(where, where))
         return Origin(user, name, self._stack(where, name), self._forward(where, name))
+
+    def _main(self, chain: Chain, op: str) -> Chain:
+        """The nearest node of a type among those that went into a node; the node itself if there is none."""
+        waiting, done = [chain], set[Chain]()
+        while waiting and len(done) < MOST_FUSED:
+            here = waiting.pop(0)
+            known = self._node(*here[-1])
+            if known is None or here in done:
+                continue
+            if known.op == op:
+                return here
+            done.add(here)
+            waiting += self._sources(here)
+        return chain
 
     def folded(self, function: str, nodes: Sequence[Any]) -> dict[int, list[tuple[str, Origin, Any]]]:
         """The constants of the program that those of an executed graph were folded from, by their place in `nodes`.

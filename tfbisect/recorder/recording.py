@@ -53,6 +53,7 @@ class Thread:
     number: int
     calls: list[int] = field(default_factory=list)  # open calls, outermost first
     muted: bool = False
+    begun: int = -1  # the call of the eager py_function whose body ended last, which the op's callback is to tell of
 
 
 class Recording:
@@ -142,6 +143,23 @@ class Recording:
         finally:
             self._open.discard(call)
             thread.calls.pop()
+
+    @contextlib.contextmanager
+    def python_op(self) -> Iterator[None]:
+        """While the body of an eager py_function runs: its ops are recorded before it, as calls inside it."""
+        thread = self.thread()
+        if not self.active or thread.muted:
+            yield
+            return
+        call = self.new_call()
+        with self.open_call(call):
+            yield
+        thread.begun = call
+
+    def begun(self, thread: Thread) -> int:
+        """The call of an eager py_function that has just run; a new one if its body was not seen."""
+        call, thread.begun = thread.begun, -1
+        return call if call >= 0 else self.new_call()
 
     # --- where values come from -------------------------------------------------------------------------------------
 
@@ -245,7 +263,7 @@ class Recording:
         value = digest.of_array(array) if known is None else known
         kept = 0
         if not array.dtype.hasobject and self.policy.wants(label) and self.policy.admits(array.nbytes):
-            kept = self.writer.value(digest.bytes_of(array))
+            kept = self.writer.offered(digest.bytes_of(array))
         self.writer.event(call, site, 0, self.writer.shape(array.shape), value, kept)
         self.events += 1
         return value
@@ -277,12 +295,12 @@ class Recording:
             with contextlib.suppress(Exception):
                 self._end("incomplete", None, reason)
 
-    def close(self, exit_status: int | None, reason: str | None = None) -> None:
+    def close(self, exit_status: int | None, reason: str | None = None, status: str = "complete") -> None:
         """End the trace."""
         with self.lock:
             if self.active:
                 self.active = False
-                self._end("complete", exit_status, reason)
+                self._end(status, exit_status, reason)
 
     def _end(self, status: str, exit_status: int | None, reason: str | None) -> None:
         for (name, op_type, why, _stack), count in self._opaque.items():

@@ -81,7 +81,7 @@ class GroupReader:
             for index in np.nonzero((kept == self._nbytes) & self._carried)[0].tolist():
                 if recording.policy.admits(int(kept[index])):
                     first = int(starts[index]) + DIGEST_BYTES
-                    values[index] = recording.writer.value(bytes(data[first : first + int(kept[index])]))
+                    values[index] = recording.writer.offered(bytes(data[first : first + int(kept[index])]))
         recording.policy.left_out(self._too_large)
         iteration = recording.writer.iteration([int(i) for i in path[1:] if i >= 0])
         recording.writer.events(

@@ -109,6 +109,9 @@ class SessionRecorder:
         try:
             signature = session_plan.signature_of(options, feed_dict, fetch_list, target_list)
             plan = self._plan(session, signature)
+            self._mark_step(plan)
+            if not recording.live:
+                return self._told(plain(session, options, feed_dict, fetch_list, target_list, run_metadata))
             lane = self._lane(session, plan) if not plan.reason else None
             if lane is None:
                 with recording.lock:
@@ -119,7 +122,7 @@ class SessionRecorder:
         except Exception as error:
             recording.fail("preparing Session.run", error)
         if plan is None or lane is None:
-            return plain(session, options, feed_dict, fetch_list, target_list, run_metadata)
+            return self._told(plain(session, options, feed_dict, fetch_list, target_list, run_metadata))
         values = list(feed_dict.values())
         call, step = self._begin(plan, values)
         state = CallState.FAILED
@@ -127,9 +130,23 @@ class SessionRecorder:
             with recording.open_call(call):
                 outputs = c_api.TF_SessionRunCallable(session._session, lane.handle, values, run_metadata)
             state = CallState.OK
-            return outputs
+            return self._told(outputs)
         finally:
             self._end(session, plan, lane, call, step, state)
+
+    def _mark_step(self, plan: Plan) -> None:
+        """A call that trains begins a step, unless the program marks steps itself."""
+        recording = self._recording
+        queue = threading.current_thread().name.startswith(_QUEUE_RUNNER)
+        if plan.layout is not None and plan.layout.trains and recording.step == self._own_step and not queue:
+            recording.mark_step(True)
+            self._own_step = recording.step
+
+    def _told(self, outputs: Any) -> Any:
+        """The outputs back; whoever takes digests of the state hears of them."""
+        if self._recording.watch is not None:
+            self._recording.watch.fetched(outputs)
+        return outputs
 
     def _begin(self, plan: Plan, values: Sequence[Any]) -> tuple[int, int]:
         """Record what is fed; -> (call, step)."""
@@ -137,9 +154,6 @@ class SessionRecorder:
         with recording.lock:
             try:
                 queue = threading.current_thread().name.startswith(_QUEUE_RUNNER)
-                if plan.layout is not None and plan.layout.trains and recording.step == self._own_step and not queue:
-                    recording.mark_step(True)  # unless the program marks steps itself
-                    self._own_step = recording.step
                 thread, step = recording.thread(), -1 if queue else recording.step
                 stack = recording.stacks.here(2)
                 sources = []
@@ -204,7 +218,7 @@ class SessionRecorder:
                 continue
             kept = 0
             if key in plan.wanted and dump.dtype != digest.DT_STRING and recording.policy.admits(dump.nbytes):
-                kept = writer.value(dump.data) if dump.data is not None else 0
+                kept = writer.offered(dump.data) if dump.data is not None else 0
             writer.event(call, site, writer.iteration(path), writer.shape(dump.shape), dump.digest, kept)
             recording.events += 1
         self._append_writes(plan, call, ran, result.variables, proofs)
@@ -239,7 +253,7 @@ class SessionRecorder:
             kept = 0
             label = f"{plan.name}/{write.variable}"
             if not value.dtype.hasobject and recording.policy.wants(label) and recording.policy.admits(value.nbytes):
-                kept = writer.value(value.tobytes())
+                kept = writer.offered(value.tobytes())
             number = digest.of_array(value)
             writer.event(call, site, writer.iteration(path), writer.shape(value.shape), number, kept)
             recording.events += 1

@@ -11,6 +11,9 @@ import sysconfig
 import types
 from collections.abc import Callable, Iterable, Sequence
 
+from tfbisect.recorder import autograph
+from tfbisect.recorder.autograph import GENERATED
+
 Frame = tuple[str, int, str, str]  # file, line, function, text of the line
 
 
@@ -44,7 +47,7 @@ class UserCode:
     def _decide(self, file: str) -> bool:
         if not file or file.startswith("<") and not file.startswith("<ipython-input"):
             return False
-        if "__autograph_generated_file" in file or "ipykernel_launcher" in file:
+        if GENERATED in file or "ipykernel_launcher" in file:
             return False
         path = os.path.realpath(file)
         if path == self._program:
@@ -79,7 +82,8 @@ class Stacks:
             try:
                 user = codes[number]
             except KeyError:
-                user = codes[number] = code if self._is_user(code.co_filename) else None
+                shown = GENERATED in code.co_filename or self._is_user(code.co_filename)
+                user = codes[number] = code if shown else None
                 self._keep.append(code)
             if user is not None:
                 key.append(number)
@@ -93,6 +97,8 @@ class Stacks:
         return found
 
     def _interned(self, rows: Sequence[Frame]) -> int:
+        if not rows:
+            return 0
         stack = self._intern(rows)
         self._innermost[stack] = os.path.basename(rows[-1][0]), rows[-1][1]
         return stack
@@ -101,8 +107,13 @@ class Stacks:
         for place in range(len(key) - 2, -1, -2):
             code, line = self._codes[key[place]], key[place + 1]
             assert code is not None
-            name = getattr(code, "co_qualname", code.co_name)
-            yield code.co_filename, line, name, line_text(code.co_filename, line)
+            file, name = code.co_filename, getattr(code, "co_qualname", code.co_name)
+            if GENERATED in file:
+                origin = autograph.original(file, line)
+                if origin is None or not self._is_user(origin[0]):
+                    continue
+                file, line, name = origin
+            yield file, line, name, line_text(file, line)
 
     def innermost(self, stack: int) -> tuple[str, int] | None:
         """(file name without its folder, line) of a stack's innermost user line."""
@@ -111,7 +122,7 @@ class Stacks:
     def of_frames(self, frames: Iterable[tuple[str, int, str]]) -> int:
         """The stack id of (file, line, function), outermost first; frames that are not the user's are left out."""
         rows = [(file, line, name, line_text(file, line)) for file, line, name in frames if self._is_user(file)]
-        return self._interned(rows) if rows else 0
+        return self._interned(rows)
 
 
 def line_text(file: str, line: int) -> str:

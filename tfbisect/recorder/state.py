@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tfbisect.recorder import digest
 from tfbisect.recorder.entering import Entering, Variable
 from tfbisect.recorder.recording import Recording, array_of
@@ -48,6 +50,12 @@ class StateKeeper:
                         array = array_of(tensor)
                         self._results.append(0 if array is None else digest.of_array(array))
             self._spent += time.perf_counter() - before
+
+    def fetched(self, values: Iterable[Any]) -> None:
+        """A v1 Session gave these arrays to the program: what it holds itself is not looked at."""
+        if self._taking:
+            arrays = (np.asarray(value) for value in values if value is not None)
+            self._results += [digest.of_array(array) for array in arrays]
 
     def wrote(self, handles: Iterable[Any]) -> None:
         """The variables with these handles were written."""

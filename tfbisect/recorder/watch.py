@@ -11,13 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfbisect.recorder import ops
+from tfbisect.recorder.against import ComparingWriter
 from tfbisect.recorder.entering import Entering
 from tfbisect.recorder.function import FunctionRecorder, variables_of
-from tfbisect.recorder.progress import Progress
+from tfbisect.recorder.progress import By, Progress
 from tfbisect.recorder.recording import CALLBACK_THREAD, Recording
 from tfbisect.recorder.state import StateKeeper
 from tfbisect.recorder.window import Wish
 from tfbisect.recorder.writers import written_arguments
+
+# Calls after the first difference until a program is ended that shows no steps, or whose step does not end.
+FEW_CALLS, MANY_CALLS = 1000, 100_000
 
 
 class Stopped(SystemExit):
@@ -31,11 +35,13 @@ class Watch:
     """
 
     def __init__(
-        self, recording: Recording, wish: Wish, keeper: StateKeeper | None, end: Callable[[str], None]
+        self, recording: Recording, wish: Wish, keeper: StateKeeper | None, end: Callable[[str, int], None]
     ) -> None:  # fmt: skip
         self._recording, self._wish, self._keeper, self._end = recording, wish, keeper, end
         self._written: dict[str, frozenset[int]] = {}
         self._skipped: Any = None  # the handle of the variable that is being written
+        writer = recording.writer
+        self._compared = writer if isinstance(writer, ComparingWriter) else None
         self.progress = Progress(self._step_changed)
         self.stopped: int | None = None  # the exit status, once the program is being ended
         recording.watch = self
@@ -63,7 +69,16 @@ class Watch:
         results = functions.call(name, inputs, outputs)
         if self._keeper is not None and recording.active:
             self._keeper.called([inputs[index] for index in written], results or () if outermost else ())
+        if outermost:
+            self.ran()
         return results
+
+    def ran(self) -> None:
+        """A call or eager op has ended: the place to end a program that shows no steps."""
+        compared = self._compared
+        if compared is not None and self._wish.stop_at_first and compared.first and self.stopped is None:
+            if compared.since >= (FEW_CALLS if self.progress.by == By.NOTHING else MANY_CALLS):
+                self._stop(f"it differs from the other run: first {compared.first.text}", 1)
 
     def wrote(self, handles: Sequence[Any], line: int) -> None:
         """An eager op has written variables."""
@@ -81,6 +96,11 @@ class Watch:
     def marked(self, step: int) -> None:
         """The program says in which step it is; -1: in none."""
         self.progress.marked(step)
+
+    def fetched(self, values: Sequence[Any]) -> None:
+        """A v1 Session has given these arrays to the program."""
+        if self._keeper is not None and self._recording.active:
+            self._keeper.fetched(values)
 
     def forget(self, name: str) -> None:
         """A function is gone."""
@@ -117,6 +137,9 @@ class Watch:
             within = self._wish.then_stop and recording.live  # the recorded steps are to be whole
             if different and self._wish.stop_at_first and not within:
                 return self._stop(different, 0 if self._wish.then_stop else 1)
+        first = self._compared.first if self._compared is not None else None
+        if first is not None and self._wish.stop_at_first and not self._wish.then_stop:
+            return self._stop(f"it differs from the other run: first {first.text}", 1)
         window = self._wish.window
         if self._wish.then_stop and window.last and window.is_over(step):
             return self._stop(f"step {step} begins, and the steps to record are over", 0)
@@ -130,9 +153,20 @@ class Watch:
         if self._keeper is not None and self._recording.active:
             self._keeper.finish()
 
+    @property
+    def compared(self) -> str:
+        """What comparing with the other run found, in words; "" where there is none."""
+        compared = self._compared
+        if compared is None:
+            return ""
+        alone = f", {compared.unmatched:,} calls are of this run only" if compared.unmatched else ""
+        if compared.first is None:
+            return f"; compared with the other run: none differs{alone}"
+        return f"; compared with the other run: {compared.differing:,} differ{alone}, first {compared.first.text}"
+
     def _stop(self, reason: str, status: int) -> None:
         self.stopped = status
-        self._end(reason)
+        self._end(reason, status)
         print(f"tfbisect: the program is ended here: {reason}", file=sys.stderr)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

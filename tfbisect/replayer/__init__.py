@@ -25,6 +25,7 @@ from tfbisect.replayer.executions import Execution, Op, Wanted
 from tfbisect.replayer.processes import PER_PROCESS
 from tfbisect.replayer.result import Replay, ReplayProcess
 from tfbisect.replayer.settings import Settings
+from tfbisect.replayer.values import basename
 from tfbisect.steps import Steps
 from tfbisect.tables import Trace
 from tfbisect.trace import load
@@ -81,7 +82,7 @@ def replay(
     steps = Steps(run)
     wanted = Wanted(call, step, None if iteration is None else tuple(iteration))
     if isinstance(op, Culprit):
-        name = op.name if op.name == op.op_type else f"{op.function}/{op.name}"
+        name = _name(op)
         wanted = _filled(wanted, Wanted(op.call, op.step, op.iteration))
     else:
         name = op
@@ -110,6 +111,14 @@ def replay(
         about = _about(answer)
         _hand_over(draft, script.text(case, setup, f"{target.stem}.npz", times, about), target)
         return answer
+
+
+def _name(culprit: Culprit) -> str:
+    """How `executions.find` knows the op of a culprit."""
+    if culprit.function:
+        return f"{culprit.function}/{culprit.name}"
+    where = f" at {basename(culprit.source.file)}:{culprit.source.line}" if culprit.source is not None else ""
+    return f"{culprit.op_type}{where}"
 
 
 def _filled(given: Wanted, culprit: Wanted) -> Wanted:

@@ -25,9 +25,13 @@ _NO_OPS = frozenset({"_Arg", "_Retval", "Const"})
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An op of the program. `label` names it and nothing else in the trace; `places`: (graph, node) of its copies."""
+    """An op of the program. `label` names it and nothing else in the trace; `places`: (graph, node) of its copies.
+
+    `inner`: the same with the function that the op was written in, where that was inlined into another.
+    """
 
     label: str
+    inner: str
     name: str
     op_type: str
     places: tuple[tuple[int, int], ...]
@@ -81,7 +85,7 @@ def find(run: Run, text: str) -> Op:
 
 
 def _labelled(op: Op, text: str) -> bool:
-    return text == op.label
+    return text in (op.label, op.inner)
 
 
 def _named(op: Op, text: str) -> bool:
@@ -95,19 +99,21 @@ def _typed(op: Op, text: str) -> bool:
 def _ops(run: Run) -> Iterator[Op]:
     """All ops that computed something, copies of a function traced several times together."""
     computing = {(graph, node) for graph, node, _slot, kind, _dtype in run.site_rows if kind in _COMPUTED}
-    found: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    found: dict[tuple[str, str, str, str], list[tuple[int, int]]] = {}
     for number in sorted(set(run.graph_of)):
         graph = run.trace.graphs[number]
         for index, node in enumerate(graph.nodes):
             if node.op in _NO_OPS or node.flags & NodeFlag.HOSTVALUE or graph.kind == GraphKind.ENTRY:
                 continue
             if graph.kind == GraphKind.EAGER:
-                key = eager_label(run, number, index), "", node.op
+                label = eager_label(run, number, index)
+                key = label, label, "", node.op
             else:
-                key = f"{node.function or graph.name}/{node.name}", node.name, node.op
+                label = f"{graph.name}/{node.name}"
+                key = label, f"{node.function or graph.name}/{node.name}", node.name, node.op
             found.setdefault(key, []).append((number, index))
-    for (label, name, op_type), places in found.items():
-        yield Op(label, name, op_type, tuple(places), not computing.isdisjoint(places))
+    for (label, inner, name, op_type), places in found.items():
+        yield Op(label, inner, name, op_type, tuple(places), not computing.isdisjoint(places))
 
 
 def executions(run: Run, op: Op, wanted: Wanted, steps: Steps) -> list[Execution]:

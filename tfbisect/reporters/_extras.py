@@ -79,8 +79,10 @@ def tolerance(comparison: Comparison, page: Page) -> Iterator[Block]:
     yield rows([("values", counts + lost)])
     if found.growth:
         yield Text("")
-        yield Text("How the error grows, from where it enters to the last result", style="bold")
-        yield columns(_growth(found.growth, page), right=(2, 3, 4))
+        yield Text(
+            "How the error grows, from where it enters to the last result (> beyond the tolerance)", style="bold"
+        )
+        yield columns(_growth(found.growth, page), right=(3, 4, 5))
     yield from _graphs(found, page)
 
 
@@ -93,19 +95,19 @@ def _growth(growth: Sequence[Growth], page: Page) -> list[list[Text | str]]:
         kept = {*range(half), *range(len(growth) - half + 2, len(growth))}
         kept |= set() if first is None else {max(first - 1, 0), first}
     most = max((item.rms or 0.0 for item in growth), default=0.0) or 1.0
-    cells: list[list[Text | str]] = [["op", "line", "rms error", "largest rel", "ulp", "", ""]]
+    cells: list[list[Text | str]] = [["", "op", "line", "rms error", "rel", "ulp", ""]]
     before = -1
     for number in sorted(kept):
         if number - before > 1:
-            cells.append([f"... {number - before - 1} more", *[""] * 6])
+            cells.append(["", f"... {number - before - 1} more", *[""] * 5])
         before = number
         item = growth[number]
         name = item.op_type if item.op_type == item.op_type_b else f"{item.op_type} / {item.op_type_b}"
-        marks, beyond = bar((item.rms or 0.0) / most, 12, page), "" if item.within else "beyond"
         line = place(item.source) if item.source else ""
-        ulp = "" if item.max_ulp is None else f"{item.max_ulp:,}"
-        errors = map(_figure, (item.rms, item.max_rel))
-        cells.append([safe(name, page, limit=44), safe(line, page, limit=28), *errors, ulp, marks, beyond])
+        figures = map(_figure, (item.rms, item.max_rel, item.max_ulp))
+        marks = bar((item.rms or 0.0) / most, 8, page)
+        beyond = "" if item.within else ">"
+        cells.append([beyond, safe(name, page, limit=44), safe(line, page, limit=28), *figures, marks])
     return cells
 
 
