@@ -108,7 +108,6 @@ class _ManyRuns:
             culprits=culprits,
             receivers_by_step=shown.receivers_by_step,
             extra={**self._drawn(culprits, shown), MANY_RUNS: many.to_json()},
-            events=shown.events,
         )
 
     # -- pairs -------------------------------------------------------------------------------------------------------

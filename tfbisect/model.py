@@ -4,15 +4,27 @@ Opens no file and decides nothing: `trace` fills the first half, `bisector` and 
 """
 
 import enum
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
+from tfbisect.checked import (
+    Json as Json,
+)
+from tfbisect.checked import (
+    an_object,
+    each,
+    finite,
+    ints,
+    json_or_none,
+    number,
+    one_of,
+    optional,
+    same,
+    step_count,
+)
 from tfbisect.errors import Damaged, NewerFormat, Usage
 from tfbisect.notebook import Card, Shown, comparison_card
-
-Json = dict[str, Any]
 
 COMPARISON_FORMAT = 1
 """The `format` of the JSON of a comparison."""
@@ -194,14 +206,14 @@ class Difference:
     def from_json(cls, data: Mapping[str, Any]) -> "Difference":
         return cls(
             dtype=str(data["dtype"]),
-            shape=_ints(data["shape"]),
+            shape=ints(data["shape"]),
             elements=int(data["elements"]),
             differing=int(data["differing"]),
-            max_ulp=_optional(int, data["max_ulp"]),
-            max_abs=_number(data["max_abs"]),
-            max_rel=_number(data["max_rel"]),
-            first_index=_optional(_ints, data["first_index"]),
-            kind=_one_of(DIFFERENCE_CLASSES, data["class"]),
+            max_ulp=optional(int, data["max_ulp"]),
+            max_abs=number(data["max_abs"]),
+            max_rel=number(data["max_rel"]),
+            first_index=optional(ints, data["first_index"]),
+            kind=one_of(DIFFERENCE_CLASSES, data["class"]),
             basis=str(data["basis"]),
             nonfinite=int(data.get("nonfinite", 0)),
         )
@@ -233,10 +245,10 @@ class Cause:
         return cls(
             id=str(data["id"]),
             title=str(data["title"]),
-            confidence=_one_of(CONFIDENCES, data["confidence"]),
+            confidence=one_of(CONFIDENCES, data["confidence"]),
             explanation=str(data["explanation"]),
             cure=str(data["cure"]),
-            source=_optional(str, data["source"]),
+            source=optional(str, data["source"]),
         )
 
 
@@ -270,8 +282,8 @@ class Counterpart:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Counterpart":
-        step, call = _optional(int, data["step"]), _optional(int, data["call"])
-        return cls(str(data["name"]), step, call, _ints(data["iteration"]))
+        step, call = optional(int, data["step"]), optional(int, data["call"])
+        return cls(str(data["name"]), step, call, ints(data["iteration"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +295,12 @@ class ForwardOp:
     source: Source | None = None
 
     def to_json(self) -> Json:
-        return {"name": self.name, "op_type": self.op_type, "source": _json_or_none(self.source)}
+        return {"name": self.name, "op_type": self.op_type, "source": json_or_none(self.source)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ForwardOp":
-        op_type = _optional(str, data.get("op_type"))
-        return cls(str(data["name"]), op_type, _optional(Source.from_json, data.get("source")))
+        op_type = optional(str, data.get("op_type"))
+        return cls(str(data["name"]), op_type, optional(Source.from_json, data.get("source")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,13 +344,13 @@ class Culprit:
             "call": self.call,
             "step": self.step,
             "iteration": list(self.iteration),
-            "b": _json_or_none(self.b),
+            "b": json_or_none(self.b),
             "category": self.category,
             "contained": self.contained,
-            "source": _json_or_none(self.source),
-            "forward_of": _json_or_none(self.forward_of),
+            "source": json_or_none(self.source),
+            "forward_of": json_or_none(self.forward_of),
             "inputs": [item.to_json() for item in self.inputs],
-            "difference": _json_or_none(self.difference),
+            "difference": json_or_none(self.difference),
             "causes": [item.to_json() for item in self.causes],
             "downstream": self.downstream,
             "explanation": self.explanation,
@@ -355,22 +367,22 @@ class Culprit:
             slot=int(data["slot"]),
             thread=int(data["thread"]),
             device=str(data["device"]),
-            replica=_optional(int, data["replica"]),
-            call=_optional(int, data["call"]),
-            step=_optional(int, data["step"]),
-            iteration=_ints(data["iteration"]),
-            b=_optional(Counterpart.from_json, data["b"]),
-            category=_one_of(CATEGORIES, data["category"]),
+            replica=optional(int, data["replica"]),
+            call=optional(int, data["call"]),
+            step=optional(int, data["step"]),
+            iteration=ints(data["iteration"]),
+            b=optional(Counterpart.from_json, data["b"]),
+            category=one_of(CATEGORIES, data["category"]),
             contained=bool(data["contained"]),
-            source=_optional(Source.from_json, data["source"]),
-            forward_of=_optional(ForwardOp.from_json, data["forward_of"]),
-            inputs=_each(InputState.from_json, data["inputs"]),
-            difference=_optional(Difference.from_json, data["difference"]),
-            causes=_each(Cause.from_json, data["causes"]),
+            source=optional(Source.from_json, data["source"]),
+            forward_of=optional(ForwardOp.from_json, data["forward_of"]),
+            inputs=each(InputState.from_json, data["inputs"]),
+            difference=optional(Difference.from_json, data["difference"]),
+            causes=each(Cause.from_json, data["causes"]),
             downstream=int(data["downstream"]),
             explanation=str(data.get("explanation", "")),
-            last_common=_optional(str, data.get("last_common")),
-            writers=_each(str, data.get("writers", ())),
+            last_common=optional(str, data.get("last_common")),
+            writers=each(str, data.get("writers", ())),
         )
         culprit.extra.update({key: value for key, value in data.items() if key not in _CULPRIT_KEYS})
         return culprit
@@ -395,7 +407,7 @@ class Opaque:
             "op_type": self.op_type,
             "reason": self.reason,
             "count": self.count,
-            "source": _json_or_none(self.source),
+            "source": json_or_none(self.source),
         }
 
     @classmethod
@@ -405,7 +417,7 @@ class Opaque:
             op_type=str(data["op_type"]),
             reason=str(data["reason"]),
             count=int(data.get("count", 1)),
-            source=_optional(Source.from_json, data.get("source")),
+            source=optional(Source.from_json, data.get("source")),
         )
 
 
@@ -432,7 +444,7 @@ class Coverage:
             compared=int(data["compared"]),
             unmatched=int(data["unmatched"]),
             undecided=int(data["undecided"]),
-            opaque=_each(Opaque.from_json, data["opaque"]),
+            opaque=each(Opaque.from_json, data["opaque"]),
         )
 
 
@@ -448,7 +460,7 @@ class EnvironmentDifference:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "EnvironmentDifference":
-        return cls(str(data["key"]), _each(_same, data["values"]))
+        return cls(str(data["key"]), each(same, data["values"]))
 
 
 class Columns(Protocol):
@@ -480,10 +492,9 @@ class Comparison(Shown):
 
     def __repr__(self) -> str:
         """Short: a notebook keeps it beside what is shown."""
-        named = ", ".join(culprit.op_type for culprit in self.culprits[:3]) + (
-            ", ..." if len(self.culprits) > 3 else ""
-        )
-        return f"<Comparison: {self.verdict}, {self.coverage.compared:,} values compared, culprits: {named or 'none'}>"
+        named = ", ".join(culprit.op_type for culprit in self.culprits[:3]) or "none"
+        more = ", ..." if len(self.culprits) > 3 else ""
+        return f"<Comparison: {self.verdict}, {self.coverage.compared:,} values compared, culprits: {named}{more}>"
 
     def to_frame(self) -> Any:
         """The differing events as a pandas DataFrame: a row each, in the order of `calls` and ops of run A.
@@ -497,8 +508,8 @@ class Comparison(Shown):
         if self.events is None:
             raise Usage(
                 "to_frame",
-                found="a comparison that was read from JSON",
-                expected="one that compare() made",
+                found="one that was read from JSON, or is of many runs",
+                expected="a comparison that compare() made of two traces",
                 hint='tfbisect.compare("a.h5", "b.h5").to_frame()',
             )
         return pandas.DataFrame(dict(self.events.columns()))
@@ -527,13 +538,13 @@ class Comparison(Shown):
             if version > COMPARISON_FORMAT:
                 raise NewerFormat("result", found=f"format {version}", expected=f"at most {COMPARISON_FORMAT}")
             found = cls(
-                verdict=_one_of(VERDICTS, data["verdict"]),
-                runs=_each(_object, data["runs"]),
-                warnings=_each(str, data["warnings"]),
-                environment=_each(EnvironmentDifference.from_json, data["environment"]),
+                verdict=one_of(VERDICTS, data["verdict"]),
+                runs=each(an_object, data["runs"]),
+                warnings=each(str, data["warnings"]),
+                environment=each(EnvironmentDifference.from_json, data["environment"]),
                 coverage=Coverage.from_json(data["coverage"]),
-                culprits=_each(Culprit.from_json, data["culprits"]),
-                receivers_by_step=_each(_step_count, data.get("receivers_by_step", ())),
+                culprits=each(Culprit.from_json, data["culprits"]),
+                receivers_by_step=each(step_count, data.get("receivers_by_step", ())),
                 format=version,
             )
             found.extra.update({key: value for key, value in data.items() if key not in _COMPARISON_KEYS})
@@ -545,64 +556,3 @@ class Comparison(Shown):
 
 
 _COMPARISON_KEYS = frozenset(Comparison.__dataclass_fields__) - {"extra", "events"}
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# To and from JSON: values are checked, because a result file may come from anywhere
-# ---------------------------------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _optional(convert: Callable[[Any], T], value: Any) -> T | None:
-    return None if value is None else convert(value)
-
-
-def _json_or_none(value: Any) -> Json | None:
-    return None if value is None else value.to_json()
-
-
-def _each(convert: Callable[[Any], T], values: Any) -> tuple[T, ...]:
-    if not isinstance(values, (list, tuple)):
-        raise TypeError(f"{type(values).__name__} where a list belongs")
-    return tuple(convert(value) for value in values)
-
-
-def _ints(values: Iterable[Any]) -> tuple[int, ...]:
-    return _each(int, values)
-
-
-def _object(value: Any) -> Json:
-    if not isinstance(value, dict):
-        raise TypeError(f"{type(value).__name__} where an object belongs")
-    return value
-
-
-def _one_of(allowed: tuple[str, ...], value: Any) -> str:
-    if value not in allowed:
-        raise ValueError(f"{value!r}, not one of {', '.join(allowed)}")
-    return str(value)
-
-
-def _step_count(pair: Any) -> tuple[int | None, int]:
-    step, count = pair
-    return _optional(int, step), int(count)
-
-
-def finite(value: float | None) -> float | str | None:
-    """JSON has no infinity: such numbers travel as text, which float() reads back."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, str) else _optional(_plain_number, value)
-
-
-def _plain_number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} where a number belongs")
-    return value

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
-from tfbisect.model import Comparison, Culprit, Difference
+from tfbisect.model import Comparison, Culprit
 
 Compare = Callable[..., Comparison]
 """Takes the paths of two traces or more."""
@@ -177,11 +177,13 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
         for pair in range(1, PAIRS_FOR_VALUES + 1):
             other = again_folder / f"second{pair}.h5"
             record_once(again, other, say)
-            difference = _same_difference(wanted, compare(first, other))
-            if difference is not None:
+            same = _same_measured(wanted, compare(first, other))
+            if same is not None and same.difference is not None:
                 say(f"it differs again in pair {pair}: {shlex.join([str(first), str(other)])}")
                 basis = f"recorded again with values: pair {pair} of {PAIRS_FOR_VALUES}"
-                found = dataclasses.replace(wanted, difference=dataclasses.replace(difference, basis=basis))
+                difference = dataclasses.replace(same.difference, basis=basis)
+                extra = {**wanted.extra, "spread": same.extra.get("spread")}
+                found = dataclasses.replace(wanted, difference=difference, extra=extra)
                 return _with_culprits(outcome, (found, *culprits[1:]))
             other.unlink(missing_ok=True)
     except TfbisectError as error:
@@ -258,10 +260,10 @@ def values_pattern(culprit: Culprit) -> str:
     return "|".join(labels)
 
 
-def _same_difference(wanted: Culprit, comparison: Comparison) -> Difference | None:
+def _same_measured(wanted: Culprit, comparison: Comparison) -> Culprit | None:
     for culprit in comparison.culprits:
         if _identity(culprit) == _identity(wanted) and culprit.difference is not None:
-            return culprit.difference
+            return culprit
     return None
 
 

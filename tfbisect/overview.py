@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tfbisect.bisector import Findings, What
+from tfbisect.checked import finite
 from tfbisect.culprits import shown
-from tfbisect.model import GraphKind, Json, SiteKind, finite
+from tfbisect.model import GraphKind, Json, SiteKind
 from tfbisect.sizes import COLUMNS, Sizes, columns
 from tfbisect.steps import Steps
 from tfbisect.tables import dtype_name

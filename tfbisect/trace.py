@@ -13,7 +13,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -36,7 +36,7 @@ from tfbisect.model import Node
 from tfbisect.schema import BY_NAME, COMMITS, TABLES, Table
 from tfbisect.tables import Spans, Trace
 
-__all__ = ["Trace", "TraceWriter", "load"]
+__all__ = ["SoFar", "Trace", "TraceWriter", "load", "so_far"]
 
 Array = npt.NDArray[Any]
 Path = str | os.PathLike[str]
@@ -418,6 +418,23 @@ def load(path: Path) -> Trace:
     return Trace(name, tables, values)
 
 
+class SoFar(NamedTuple):
+    """How far a recording is: events and calls that were flushed, the step that the program said it is in (-1: none),
+    and bytes of the file."""
+
+    events: int
+    calls: int
+    step: int
+    bytes: int
+
+
+def so_far(path: Path) -> SoFar:
+    """How far a recording has come; reads three rows. Raises what `load` raises."""
+    name = os.fspath(path)
+    events, calls, step = _opened(name, _read_counts)
+    return SoFar(events, calls, step, _status(name).st_size)
+
+
 def _status(name: str) -> os.stat_result:
     try:
         status = os.stat(name)
@@ -478,6 +495,17 @@ def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
     if not any(rows):  # killed before the first flush
         tables.update({table: np.array(first, BY_NAME[table].dtype) for table, first in schema.FIRST_ROWS.items()})
     return tables
+
+
+def _read_counts(file: Any, name: str, image: FileImage) -> tuple[int, int, int]:
+    number = _check_format(file, name)
+    there = schema.tables(number)
+    rows, _ = _last_commit(_dataset(file, name, schema.commits(number), image), len(there), name, image.marked)
+    counts = dict(zip((table.name for table in there), rows, strict=True))
+    table = next(table for table in there if table.name == "calls")
+    last = np.zeros(min(1, counts["calls"]), table.dtype)
+    _select(_dataset(file, name, table, image), last, counts["calls"] - 1)
+    return counts["events"], counts["calls"], int(last["step"][0]) if len(last) else -1
 
 
 def _check_format(file: Any, name: str) -> int:

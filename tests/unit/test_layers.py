@@ -12,8 +12,8 @@ import tfbisect
 PACKAGE = Path(tfbisect.__file__).parent
 
 LAYERS = [
-    {"version", "errors", "reasons", "sequences"},
-    {"notebook"},
+    {"version", "errors", "checked", "reasons", "sequences"},
+    {"notebook", "progress"},
     {"model", "schema", "image"},
     {"frames"},
     {"tables", "flow", "remedy", "stability", "definition"},

@@ -1,13 +1,18 @@
 """The texts that a comparison becomes: golden for their look, properties for what must hold of every text."""
 
+import base64
 import dataclasses
+import hashlib
 import json
 import re
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfbisect import reporters
 from tfbisect.errors import Usage
 from tfbisect.model import (
     CATEGORIES,
@@ -193,3 +198,114 @@ def test_the_name_of_a_file_tells_its_format(tmp_path):
     assert guess_format(tmp_path / "result.JSON") == "json"
     assert guess_format(tmp_path / "result.txt") == "terminal"
     assert guess_format(None) == "terminal"
+
+
+# -- for CI and code hosts ---------------------------------------------------------------------------------------------
+
+
+def junit(comparison):
+    return ElementTree.fromstring(render(comparison, "junit", Page()))
+
+
+def test_junit_has_a_failure_for_each_culprit():
+    suite = junit(COMPARISON).find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "3", "0")
+    case = suite.find("testcase")
+    assert (case.get("file"), case.get("line")) == ("/home/ada/project/train.py", "31")
+    failure = case.find("failure")
+    assert failure.get("type") == "kernel" and "ResourceScatterSub diverged first" in failure.get("message")
+    assert "enable_op_determinism" in failure.text and "1,204 of 589,824" in failure.text
+
+
+def test_junit_passes_identical_runs_and_errs_where_nothing_is_known():
+    suite = junit(IDENTICAL).find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "0")
+    suite = junit(INCONCLUSIVE).find("testsuite")
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+
+
+@given(st.text(max_size=30))
+def test_junit_is_well_formed_whatever_the_names(text):
+    hostile = f"]]></failure><x>\x00\ufffe\udcff{text}"
+    culprit = dataclasses.replace(CULPRIT, name=hostile, op_type=hostile, source=Source(hostile, 1, hostile, hostile))
+    root = junit(dataclasses.replace(COMPARISON, culprits=(culprit,), warnings=(hostile,)))
+    assert root.find("testsuite/testcase/failure") is not None and root.find(".//x") is None
+
+
+def test_sarif_points_at_the_line():
+    inside = dataclasses.replace(COMPARISON, runs=({"path": "a.h5", "cwd": "/home/ada/project"}, {"path": "b.h5"}))
+    text = render(inside, "sarif", Page())
+    document = json.loads(text)
+    assert document["version"] == "2.1.0" and text.isascii()
+    [run] = document["runs"]
+    first = run["results"][0]
+    location = first["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"] == {"uri": "train.py", "uriBaseId": "SRCROOT"}
+    assert location["region"]["startLine"] == 31
+    assert run["originalUriBaseIds"]["SRCROOT"]["uri"] == "file:///home/ada/project/"
+    assert run["tool"]["driver"]["rules"][first["ruleIndex"]]["id"] == first["ruleId"] == "tfbisect/kernel"
+    assert [result["level"] for result in run["results"]] == ["error", "error", "note"]
+
+
+@pytest.mark.parametrize(
+    ("file", "uri"),
+    [
+        ("/elsewhere/a b.py", "file:///elsewhere/a%20b.py"),
+        ("C:\\code\\train.py", "file:///C:/code/train.py"),
+        ("train.py", "train.py"),
+        ("/tmp/gr\udcffße.py", "/tmp/gr%3F%C3%9Fe.py"),
+    ],
+)
+def test_sarif_names_any_file_by_a_uri(file, uri):
+    culprit = dataclasses.replace(CULPRIT, source=Source(file, 3))
+    document = json.loads(render(dataclasses.replace(COMPARISON, culprits=(culprit,)), "sarif", Page()))
+    location = document["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == uri
+
+
+def test_sarif_of_other_verdicts():
+    assert json.loads(render(IDENTICAL, "sarif", Page()))["runs"][0]["results"] == []
+    [run] = json.loads(render(INCONCLUSIVE, "sarif", Page()))["runs"]
+    assert run["invocations"][0]["executionSuccessful"] is False
+
+
+# -- the page as text: what it does in a browser is told in tests/e2e -------------------------------------------------
+
+
+def test_the_page_holds_all_it_needs_and_runs_nothing_else():
+    text = render(COMPARISON, "html", Page())
+    scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert not re.search(r"<(?:script|img|iframe|link)[^>]+(?:src|href)=(?![\"']data:)", text)
+    assert "Permission is hereby granted" in text  # the licences of what is bundled
+
+
+def test_bundled_scripts_cannot_end_their_element():
+    for path in (Path(reporters.__file__).parent / "assets").iterdir():
+        text = path.read_text(encoding="utf-8")
+        if path.suffix in (".js", ".css"):
+            assert "</script" not in text and "<!--" not in text and "</style" not in text, path.name
+
+
+@given(st.text(max_size=30))
+def test_names_cannot_leave_the_data_of_the_page(text):
+    hostile = f"</script><!--<script>{text}"
+    culprit = dataclasses.replace(CULPRIT, op_type=hostile, name=hostile)
+    page = render(dataclasses.replace(COMPARISON, culprits=(culprit,)), "html", Page())
+    data = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, flags=re.DOTALL)[1]
+    assert "<" not in data and json.loads(data)["culprits"][0]["op_type"] == hostile
+
+
+def test_the_executed_kernel_of_a_fused_op_is_told():
+    culprit = dataclasses.replace(CULPRIT, extra={"executed": "_FusedMatMul"})
+    text = render(dataclasses.replace(COMPARISON, culprits=(culprit,)), "terminal", Page())
+    assert re.search(r"executed +_FusedMatMul", text)
+
+
+def test_formats_are_guessed_by_what_their_modules_name(tmp_path):
+    names = {"a.html": "html", "a.htm": "html", "a.xml": "junit", "a.sarif": "sarif", "a.junit": "junit"}
+    assert {name: guess_format(tmp_path / name) for name in names} == names

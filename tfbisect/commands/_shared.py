@@ -8,11 +8,11 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from tfbisect.errors import CannotWrite, OutputExists, Usage, printable
+from tfbisect.errors import CannotWrite, OutputExists, TfbisectError, Usage, printable
 
 if TYPE_CHECKING:
     from tfbisect.model import Comparison
@@ -139,6 +139,40 @@ def settle(folder: Path, outcome: "Outcome", given: bool, quiet: bool = False) -
         return
     traces = shlex.join(str(trace) for trace in outcome.traces)
     say(f"the traces are kept; to compare them again: {PROGRAM} compare {traces}")
+
+
+class Watch:
+    """Says what `run` is at, for the progress line: recording, and how far, or comparing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._comparing = False
+
+    def watched(self, compare: Callable[..., "Comparison"]) -> Callable[..., "Comparison"]:
+        """`compare`, known to be going on while it is."""
+
+        def watching(*paths: Path) -> "Comparison":
+            self._comparing = True
+            try:
+                return compare(*paths)
+            finally:
+                self._comparing = False
+
+        return watching
+
+    def __call__(self) -> str:
+        from tfbisect.trace import so_far
+
+        traces = sorted(self._folder.rglob("*.h5"), key=lambda path: path.stat().st_mtime)
+        if self._comparing or not traces:
+            return "comparing" if self._comparing else "starting"
+        try:
+            now = so_far(traces[-1])
+        except TfbisectError:  # not written yet
+            return f"recording {traces[-1].stem}"
+        step = f", step {now.step}" if now.step >= 0 else ""
+        size = f"{now.bytes / 2**20:,.1f} MB"
+        return f"recording {traces[-1].stem}{step}, {now.calls:,} calls, {now.events:,} values, {size}"
 
 
 def program_of(options: argparse.Namespace) -> list[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 
 from tfbisect.commands._shared import PROGRAM, check_free, check_not_input, formats, report
@@ -31,6 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run it; -> the exit status."""
+    from tfbisect import progress
     from tfbisect.comparison import compare
 
     if len(options.traces) < 2:
@@ -44,5 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if output is not None:
         check_not_input(output, [Path(trace) for trace in options.traces])
         check_free(output, options.force)
-    result = compare(*options.traces, rtol=options.rtol, atol=options.atol, ulp=options.ulp)
+    what = f"comparing {len(options.traces)} traces"
+    with progress.shown(sys.stderr, lambda: what):
+        result = compare(*options.traces, rtol=options.rtol, atol=options.atol, ulp=options.ulp)
     return report(result, options.format, output, options.force)

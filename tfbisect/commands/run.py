@@ -1,9 +1,12 @@
 """`run`: a program recorded in fresh processes, and its runs compared."""
 
 import argparse
+import contextlib
+import sys
 from pathlib import Path
 
 from tfbisect.commands._shared import (
+    Watch,
     add_recording,
     check_free,
     check_not_input,
@@ -50,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run it; -> the exit status."""
-    from tfbisect import comparison, orchestrator
+    from tfbisect import comparison, orchestrator, progress
 
     check_values(options.values)
     name, *arguments = program_of(options)
@@ -71,12 +74,15 @@ def run(options: argparse.Namespace) -> int:
             output_to_stderr=options.quiet or (output is None and options.format not in (None, "terminal")),
             log=folder / "output.txt" if options.quiet else None,
         )
-        outcome = orchestrator.find_divergence(
-            program, folder, options.times, comparison.compare, tell, force=options.force, every=options.all
-        )
-        if options.values != "none":
-            outcome = orchestrator.measure(program, outcome, folder, comparison.compare, tell)
-        outcome = orchestrator.expand(program, outcome, folder, comparison.compare, tell)
+        watch = Watch(folder)
+        compare = watch.watched(comparison.compare)
+        with contextlib.nullcontext() if options.quiet else progress.shown(sys.stderr, watch):
+            outcome = orchestrator.find_divergence(
+                program, folder, options.times, compare, tell, force=options.force, every=options.all
+            )
+            if options.values != "none":
+                outcome = orchestrator.measure(program, outcome, folder, compare, tell)
+            outcome = orchestrator.expand(program, outcome, folder, compare, tell)
         status = report(outcome.comparison, options.format, output, options.force, options.quiet)
         settle(folder, outcome, given=traces is not None, quiet=options.quiet)
     return status

@@ -106,7 +106,7 @@ const Plots = (() => {
   function histogram(bins, part) {
     const box = el("div", {class: "plot", role: "img", "aria-label": "Bars: how many elements are so many ulp apart"});
     put(part, [el("h3", {}, "How far apart, in ulp"), box]);
-    const name = ([low, high]) => (low === high ? Words.number(low) : high > 1e6 ? `2^${Math.round(Math.log2(low))}` : `${low}–${high}`);
+    const name = ([low, high]) => (low === high ? Words.number(low) : low >= 1024 ? `2^${Math.round(Math.log2(low))}` : `${low}–${high}`);
     add(box, () => ({
       options: {
         scales: {x: {time: false, range: () => [-0.7, bins.length - 0.3]}, y: {range: (_, low, high) => [0, Math.max(1, high * 1.05)]}},
@@ -127,10 +127,12 @@ const Plots = (() => {
     const touched = counts.flatMap((row, at) => row.map((count, column) => [at, column, count])).filter((cell) => cell[2]);
     const span = (values) => [Math.min(...values), Math.max(...values)];
     const [top, bottom] = span(touched.map((cell) => cell[0])), [left, right] = span(touched.map((cell) => cell[1]));
-    const line = (low, high, each) => (low === high && each === 1 ? `${low}` : `${low * each} to ${(high + 1) * each - 1}`);
+    const across = picture.shape.length ? picture.shape[picture.shape.length - 1] : 1;
+    const down = picture.shape.slice(0, -1).reduce((one, two) => one * two, 1);
+    const line = (low, high, each, all) => (low === high && each === 1 ? `${low}` : `${low * each} to ${Math.min(all, (high + 1) * each) - 1}`);
     const text = el("p", {class: "dim", id: "where-text"}, `The tensor [${picture.shape.join(", ")}]: leading dimensions down, the last one across; `
       + `a cell is ${Words.number(picture.down)} by ${Words.count(picture.across, "element")}, and the stronger its colour, the more of it differ. `
-      + `${Words.count(touched.length, "cell")} of ${Words.number(rows * columns)} hold differences, in rows ${line(top, bottom, picture.down)} and columns ${line(left, right, picture.across)}.`);
+      + `${Words.count(touched.length, "cell")} of ${Words.number(rows * columns)} hold differences, in rows ${line(top, bottom, picture.down, down)} and columns ${line(left, right, picture.across, across)}.`);
     put(part, [el("h3", {}, "Where in the tensor"), canvas, text]);
     canvas.addEventListener("mousemove", (event) => {
       const row = Math.min(rows - 1, Math.floor(event.offsetY / canvas.clientHeight * rows)), column = Math.min(columns - 1, Math.floor(event.offsetX / canvas.clientWidth * columns));
