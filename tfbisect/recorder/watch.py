@@ -160,7 +160,7 @@ class Watch:
     def compared(self) -> str:
         """What comparing with the other run found, in words; "" where there is none."""
         compared = self._compared
-        if compared is None:
+        if compared is None or not self._recording.ever_live:
             return ""
         alone = f", {compared.unmatched:,} calls are of this run only" if compared.unmatched else ""
         if compared.first is None:
