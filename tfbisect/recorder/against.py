@@ -37,7 +37,6 @@ class First:
     """The first thing that differed, in words."""
 
     text: str
-    step: int
 
 
 @dataclass(slots=True)
@@ -112,7 +111,7 @@ class ComparingWriter(TraceWriter):
     """Writes a trace and compares each call with the other run's as it ends; keeps values of what differs only.
 
     policy: whose budget values take that are kept. `first`: what differed first; None so far. `differing`: events.
-    `unmatched`: calls that the other run does not make. `since`: calls since `first`.
+    `unmatched`: calls that the other run does not make. `since`: calls since `first`. `step`: told by who counts steps.
     """
 
     def __init__(
@@ -122,6 +121,7 @@ class ComparingWriter(TraceWriter):
         self._policy = policy
         self.first: First | None = None
         self.differing = self.unmatched = self.since = 0
+        self.step = -1
         self._other = Other(other)
         self._graphs: list[_Graph] = []
         self._site_rows: list[tuple[int, int, int, int, int]] = []
@@ -198,7 +198,7 @@ class ComparingWriter(TraceWriter):
         self.since += self.first is not None
         different, missing = self._compare(graph, thread, stack, rows)
         if different or missing:
-            self._note(graph, stack, step, [rows[i] for i in different], missing)
+            self._note(graph, stack, [rows[i] for i in different], missing)
         keep = set(different)
         for i, (site, path, shape, digest, value) in enumerate(rows):
             super().event(id, site, path, shape, digest, self._settled(value, i in keep and self.differing <= KEPT))
@@ -288,10 +288,10 @@ class ComparingWriter(TraceWriter):
         digests = known.get(here.nodes[node].name)
         different = digests is not None and digest not in digests
         if different:
-            self._note(graph, here.nodes[node].stack, -1, [(site, path, shape, digest, value)], "")
+            self._note(graph, here.nodes[node].stack, [(site, path, shape, digest, value)], "")
         super().event(NO_CALL, site, path, shape, digest, self._settled(value, different))
 
-    def _note(self, graph: int, stack: int, step: int, rows: list[Row], missing: str) -> None:
+    def _note(self, graph: int, stack: int, rows: list[Row], missing: str) -> None:
         telling = [row for row in rows if self._site_rows[row[0]][4] != STRING]
         self.differing += len(rows)
         if self.first is not None or not (telling or missing):
@@ -304,7 +304,7 @@ class ComparingWriter(TraceWriter):
             line = self._lines.get(node.stack) or line
         where = f" at line {line[1]} of {line[0]}" if line is not None else ""
         why = f": {missing}" if missing and not telling else ""
-        self.first = First(f"{what}{where}" + (f", in step {step}" if step >= 0 else "") + why, step)
+        self.first = First(f"{what}{where}" + (f", in step {self.step}" if self.step >= 0 else "") + why)
 
 
 def other_run(trace: Trace, steps: str | None) -> Trace:

@@ -2,12 +2,15 @@
 
 A variable that was written before has no recorded write. Its bytes at the start of the window are recorded as the event
 of an op of its own (`EnteringState`), so that a state that differs already is told from an op that makes it differ.
+
+Private TensorFlow API used here, tried on 2.21.0: `record.stop_recording`, `EagerTensor._handle_data`.
 """
 
 import itertools
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from tensorflow.python.eager import record
 from tensorflow.python.framework import errors
 from tensorflow.python.ops import gen_resource_variable_ops
 
@@ -59,7 +62,8 @@ class Entering:
         if not dtype:
             return None
         try:
-            return array_of(gen_resource_variable_ops.read_variable_op(handle, dtype))
+            with record.stop_recording():  # a gradient tape would keep what was read
+                return array_of(gen_resource_variable_ops.read_variable_op(handle, dtype))
         except _UNINITIALIZED:
             return None
 

@@ -1,9 +1,11 @@
 """Digests of the state between steps: of the variables that were written, and of what the step's functions gave.
 
 This is the first pass of a search in a long run, so it must cost next to nothing: a step's state is taken only while
-all that was taken so far cost at most `SHARE` of the time. A second run takes it at the same steps.
+all that was taken so far cost at most `SHARE` of the time, and a little more at the beginning, so that short runs are
+looked at too. A second run takes it at the same steps.
 """
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,11 +17,12 @@ from tfbisect.recorder.entering import Entering, Variable
 from tfbisect.recorder.recording import Recording, array_of
 
 SHARE = 0.01  # of the time since the first step began
+BEGINNING, BEGINNING_TIME = 0.25, 10.0  # seconds that may be spent beside it, most of them within the first of these
 FLUSH_SECONDS = 10.0  # a flush takes milliseconds: what came after the last one is lost if the process is killed
 WITHOUT_BYTES = (digest.DT_RESOURCE, digest.DT_VARIANT)
 
 State = Mapping[str, Any]
-"""One line of the journal, of kind "state": `at` counts the changes of step, `step` is the one that ended, `variables`
+"""One line of the journal, of kind "state": `at` counts the changes of step, `step` is the last that ended, `variables`
 holds number and digest of each variable written since the line before, `results` digests of function results."""
 
 
@@ -35,7 +38,7 @@ class StateKeeper:
         self._at = 0  # changes of step so far
         self._step = -1
         self._began: float | None = None
-        self._spent = self._last = 0.0
+        self._spent, self._cheapest = 0.0, float("inf")
         self._taking = self._is_next()
         self._flushed = time.perf_counter()
 
@@ -71,10 +74,10 @@ class StateKeeper:
             self._began = before
         different = self._take() if self._taking else None
         self._at += 1
-        self._step = step
+        self._step = step if step >= 0 else self._step  # behind the last step still counts as that step
         now = time.perf_counter()
         if self._taking:
-            self._last = now - before
+            self._cheapest = min(self._cheapest, now - before)
         self._spent += now - before
         self._taking = self._is_next()
         return different
@@ -91,7 +94,9 @@ class StateKeeper:
             return self._at in self._other
         if self._began is None or self._at <= 1:
             return True
-        return self._spent + self._last <= SHARE * (time.perf_counter() - self._began)
+        elapsed = time.perf_counter() - self._began
+        allowed = SHARE * elapsed + BEGINNING * (1.0 - math.exp(-elapsed / BEGINNING_TIME))
+        return self._spent + self._cheapest <= allowed
 
     def _take(self) -> str | None:
         line: dict[str, Any] = {"kind": "state", "at": self._at, "step": self._step, "results": self._results}

@@ -17,7 +17,7 @@ from tfbisect.recorder.function import FunctionRecorder, variables_of
 from tfbisect.recorder.progress import By, Progress
 from tfbisect.recorder.recording import CALLBACK_THREAD, Recording
 from tfbisect.recorder.state import StateKeeper
-from tfbisect.recorder.window import Wish
+from tfbisect.recorder.window import Window, Wish
 from tfbisect.recorder.writers import written_arguments
 
 # Calls after the first difference until a program is ended that shows no steps, or whose step does not end.
@@ -131,7 +131,10 @@ class Watch:
         recording, step = self._recording, self.progress.number
         if not recording.active:
             return
-        recording.step = step
+        if self._wish.window != Window() or self.progress.by == By.MARKS:
+            recording.step = step  # else steps are told from the trace, as those of the other run are
+        if self._compared is not None:
+            self._compared.step = step
         if self._keeper is not None:
             different = self._keeper.step_changed(step)
             within = self._wish.then_stop and recording.live  # the recorded steps are to be whole
@@ -157,7 +160,7 @@ class Watch:
     def compared(self) -> str:
         """What comparing with the other run found, in words; "" where there is none."""
         compared = self._compared
-        if compared is None:
+        if compared is None or not self._recording.ever_live:
             return ""
         alone = f", {compared.unmatched:,} calls are of this run only" if compared.unmatched else ""
         if compared.first is None:
