@@ -18,6 +18,7 @@ from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
 from tfbisect.model import OP_BY_OP, GraphKind, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
+from tfbisect.receivers import plain_receivers
 from tfbisect.seen import Seen
 from tfbisect.stores import Stores
 from tfbisect.written import Change, Written
@@ -101,8 +102,10 @@ class _Bisection:
         self._alike_graphs: dict[tuple[int, int], bool] = {}
 
     def findings(self) -> Findings:
+        plain = plain_receivers(self.equality, self._alike)
         for number in range(len(self.pairs)):
-            self.judged.append(self._judge(number))
+            edges = plain.get(number)
+            self.judged.append(self._judge(number) if edges is None else Judgement(What.RECEIVER, edges))
         circles = self._circles()
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         names = effects.file_names

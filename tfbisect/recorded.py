@@ -158,6 +158,17 @@ class Recorded:
             return at if rows is None else rows[at]
         return self._loop_rows.get((key, path), -1)
 
+    def rows_at(self, calls: npt.NDArray[np.int64], site: int) -> npt.NDArray[np.int64]:
+        """The events of a site outside loops, in many calls; -1 where there is none."""
+        found = np.full(len(calls), -1, np.int64)
+        keys, rows = self._places
+        if len(keys):
+            wanted = calls * len(self.site_rows) + site
+            at = np.searchsorted(np.asarray(keys), wanted, "right") - 1
+            there = (at >= 0) & (np.asarray(keys)[at] == wanted)
+            found[there] = at[there] if rows is None else np.asarray(rows)[at[there]]
+        return found
+
     def constant(self, site: int) -> int:
         return self._constant_rows.get(site, -1)
 
