@@ -29,6 +29,9 @@ CLOSING_SECONDS = 10.0
 """How long an interrupted program has to close its trace."""
 
 
+CLUSTERS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "XlaLaunch", "_XlaRun"})
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What to run and how to record it. Its streams are ours, but standard output may go to standard error, and
@@ -192,6 +195,48 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
     )
     comparison = dataclasses.replace(outcome.comparison, warnings=(*outcome.comparison.warnings, warning))
     return dataclasses.replace(outcome, comparison=comparison)
+
+
+def expand(program: Program, outcome: Outcome, folder: Path, compare: Compare, say: Say) -> Outcome:
+    """The outcome with what happens inside the function that XLA compiles, if such functions are all that is blamed.
+
+    Records one more pair in which they run op by op without XLA: that is another program, whose bits may differ, or
+    agree, for reasons of its own. So its answer stands beside the first one, as `expanded` in the JSON and as a
+    warning.
+    """
+    comparison = outcome.comparison
+    if comparison.verdict != "diverged" or program.xla != "opaque" or not _only_clusters(comparison):
+        return outcome
+    say("what differs is compiled by XLA as one piece: recording a pair op by op without XLA, which is another program")
+    inside = Path(tempfile.mkdtemp(prefix="without-xla-", dir=folder))
+    traces = [inside / "first.h5", inside / "second.h5"]
+    again = dataclasses.replace(program, xla="expand")
+    extra = dict(comparison.extra)
+    try:
+        for trace in traces:
+            record_once(again, trace, say)
+        found = compare(*traces)
+    except TfbisectError as error:
+        told = f"a pair recorded without XLA could not be compared: {error.message}"
+    else:
+        extra["expanded"] = found.to_json()
+        told = _told_without_xla(found) + f"; that is another program ({shlex.join(map(str, traces))})"
+    warnings = (*comparison.warnings, told)
+    return dataclasses.replace(outcome, comparison=dataclasses.replace(comparison, warnings=warnings, extra=extra))
+
+
+def _only_clusters(comparison: Comparison) -> bool:
+    compiled = {item.name for item in comparison.coverage.opaque if "compiled by XLA" in item.reason}
+    live = [culprit for culprit in comparison.culprits if not culprit.contained]
+    return bool(live) and all(culprit.op_type in CLUSTERS and culprit.name in compiled for culprit in live)
+
+
+def _told_without_xla(found: Comparison) -> str:
+    if not found.culprits:
+        return f"run op by op without XLA, the pair was {found.verdict}"
+    first = found.culprits[0]
+    line = f" at line {first.source.line} of {Path(first.source.file).name}" if first.source is not None else ""
+    return f"run op by op without XLA, {first.op_type} {first.name}{line} differed first ({first.category})"
 
 
 def measurable(culprit: Culprit) -> bool:

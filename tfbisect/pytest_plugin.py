@@ -182,7 +182,7 @@ def _run_once(item: pytest.Item, trace: Path, which: str) -> None:
 def _command(item: pytest.Item) -> list[str]:
     """pytest for this one test, under the same ini file, without what selects, distributes and reports."""
     config = item.config
-    words = [sys.executable, "-m", "pytest", f"{item.path}::{item.nodeid.partition('::')[2]}", "-q", "-m", "", "-k", ""]
+    words = [sys.executable, "-m", "pytest", f"{item.path}::{_inside_file(item)}", "-q", "-m", "", "-k", ""]
     words += ["--rootdir", str(config.rootpath), "--junitxml=", "-p", "no:cacheprovider"]
     words += ["-c", str(config.inipath)] if config.inipath is not None else []
     words += ["-n0"] if config.pluginmanager.has_plugin("xdist") else []
@@ -190,6 +190,12 @@ def _command(item: pytest.Item) -> list[str]:
     for plugin in config.option.plugins:
         words += ["-p", plugin]
     return words
+
+
+def _inside_file(item: pytest.Item) -> str:
+    """`TestStep::test_loss[float32]`: what stands behind the file in a node id, without what xdist adds to that."""
+    outside = (pytest.Session, pytest.Directory, pytest.File)
+    return "::".join(node.name for node in item.listchain() if not isinstance(node, outside))
 
 
 def _against_baseline(item: pytest.Item, trace: Path, compared: bool) -> None:
@@ -200,7 +206,7 @@ def _against_baseline(item: pytest.Item, trace: Path, compared: bool) -> None:
     run = load(trace)
     path = _baseline_path(item, f"tf{baseline.tensorflow_of(run)}-{baseline.device_of(run)}")
     if item.config.getoption("--tfbisect-update"):
-        baseline.write(path, baseline.of(run, item.nodeid))
+        baseline.write(path, baseline.of(run, f"{item.path.name}::{_inside_file(item)}"))
         _note(item, f"baseline written: {path}")
     elif path.exists():
         comparison = baseline.compare_with(baseline.read(path), str(path), run)
@@ -209,11 +215,11 @@ def _against_baseline(item: pytest.Item, trace: Path, compared: bool) -> None:
                 f"{item.name} does not compute what its baseline says (run A; if it should: pytest --tfbisect-update)"
             )
             _fail(title, comparison, [_kept(trace)])
+    elif not compared:
+        text = f"{item.name}: one run and no baseline {path.name}, so nothing was compared"
+        pytest.fail(f"{text}\nnext: pytest --tfbisect-update", pytrace=False)
     elif any(path.parent.glob(f"{glob.escape(_stem(item))}.tf*.json")):
         _note(item, f"no baseline for this TensorFlow and device, so none was compared: {path.name} of {item.nodeid}")
-    elif not compared:
-        text = f"{item.name}: one run and no baseline, so nothing was compared"
-        pytest.fail(f"{text}\nnext: pytest --tfbisect-update", pytrace=False)
 
 
 def _kept(trace: Path) -> Path:
@@ -227,9 +233,10 @@ def _baseline_path(item: pytest.Item, kind: str) -> Path:
 
 def _stem(item: pytest.Item) -> str:
     """A file name for a test: `test_model.TestStep.test_loss-float32`; long ones are cut and get a digest."""
-    test = re.sub(r"[^\w.-]+", "-", item.nodeid.partition("::")[2].replace("::", ".")).strip("-")
+    name = _inside_file(item)
+    test = re.sub(r"[^\w.-]+", "-", name.replace("::", ".")).strip("-")
     if len(test) > 100:
-        test = f"{test[:90]}-{hashlib.sha256(item.nodeid.encode()).hexdigest()[:8]}"
+        test = f"{test[:90]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return f"{item.path.stem}.{test}"
 
 

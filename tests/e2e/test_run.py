@@ -145,3 +145,30 @@ def test_every_run_is_recorded_and_told_of(cli, program, tmp_path):
     assert many["culprits"][0]["seen_in"] == [1, 2] and many["culprits"][0]["groups"] == [[0], [1], [2]]
     assert (many["doubt"]["pairs"], many["doubt"]["agreeing"]) == (2, 0)
     assert sorted(path.name for path in (tmp_path / "traces").glob("run*.h5")) == ["run1.h5", "run2.h5", "run3.h5"]
+
+
+# From its second run on the program has its function compiled.
+COMPILED = """
+from pathlib import Path
+import numpy as np
+import tensorflow as tf
+second = Path("ran").exists()
+Path("ran").touch()
+x = tf.constant(np.random.default_rng(1).normal(size=(512, 64)).astype("float32"))
+
+@tf.function(jit_compile=second)
+def score(x):
+    return tf.reduce_sum(tf.exp(x) / 3.0 + tf.tanh(x * 1.7), axis=0)
+
+score(x)
+"""
+
+
+def test_what_xla_compiled_is_run_op_by_op_in_a_second_pair(cli, program):
+    done = cli("run", "--format", "json", program(COMPILED))
+    assert done.returncode == 1
+    data = json.loads(done.stdout)
+    assert {culprit["name"] for culprit in data["culprits"]} == {"score"}
+    # both runs of the second pair come later, so both would have it compiled: op by op they agree
+    assert data["expanded"]["verdict"] == "identical"
+    assert any("without XLA, the pair was identical; that is another program" in text for text in data["warnings"])

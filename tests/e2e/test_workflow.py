@@ -2,6 +2,7 @@
 
 import json
 import sys
+from xml.etree import ElementTree
 
 from helpers import python
 
@@ -64,11 +65,12 @@ def test_a_command_in_ci(cli, tmp_path):
     assert again.returncode == 2
     assert "--force" in again.stderr
 
-    other = cli("run", "--quiet", "-o", "other.json", "--traces", "traces", "train.py", "--noise")
+    other = cli("run", "--quiet", "--format", "junit", "-o", "r.xml", "--traces", "traces", "train.py", "--noise")
     assert other.returncode == 1
     assert "hello" not in other.stdout + other.stderr
-    assert "diverged; the report is in other.json" in other.stderr
-    assert json.loads((tmp_path / "other.json").read_text())["culprits"]
+    assert "diverged; the report is in r.xml" in other.stderr
+    report = ElementTree.parse(tmp_path / "r.xml").getroot()
+    assert report.findall(".//failure")
     assert {"run1.h5", "run2.h5"} <= {path.name for path in (tmp_path / "traces").iterdir()}
 
 

@@ -57,6 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     path = tmp_path_factory.mktemp("replay") / "a.h5"
     kernel, bias, dense = tf.constant(floats(3, 3, 3, 8)), tf.constant(floats(8)), tf.constant(floats(8, 4))
     table, other = tf.Variable(floats(10, 4)), tf.Variable(np.zeros((4, 4)))
+    moved, momentum = tf.Variable(floats(4, 4)), tf.Variable(floats(4, 4))
 
     @tf.function
     def program(x: Any, ids: Any, n: Any) -> Any:
@@ -71,6 +72,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         table.scatter_sub(tf.IndexedSlices(tf.gather(z, ids), ids))
         rows = tf.gather(table, ids)
         other.scatter_nd_update([[0, 1], [2, 2]], [1.0, 2.0])
+        tf.raw_ops.ResourceApplyMomentum(
+            var=moved.handle, accum=momentum.handle, lr=0.1, grad=tf.reshape(rows, [4, 4]), momentum=0.9
+        )
         small = tf.matmul(tf.cast(z, tf.bfloat16), tf.cast(z, tf.bfloat16), transpose_a=True)
         parts = tf.concat(tf.split(z, 2, axis=1)[::-1], 1)
         text = tf.strings.join([tf.strings.as_string(ids), "x"])
@@ -81,6 +85,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     with recording(path, values="all"):
         table.assign(floats(10, 4))
         other.assign(np.ones((4, 4)))
+        moved.assign(floats(4, 4))
+        momentum.assign(floats(4, 4))
         for _ in range(2):
             program(tf.constant(floats(2, 6, 6, 3)), tf.constant([1, 3, 3, 7]), tf.constant(3))
         tf.linalg.matmul(dense, dense, transpose_a=True)
@@ -102,6 +108,7 @@ def test_every_op_gives_the_bits_of_the_run(run: Run, tmp_path: Path) -> None:
         kernels.add(case.kernel)
     assert same > 25
     assert any("Fused" in kernel for kernel in kernels)
+    assert "ResourceApplyMomentum" in kernels  # of two variables
     assert {"ResourceScatterSub", "ResourceScatterNdUpdate", "ResourceGather", "ConcatV2", "Split", "Tanh"} <= kernels
 
 

@@ -82,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
             )
             if options.values != "none":
                 outcome = orchestrator.measure(program, outcome, folder, compare, tell)
+            outcome = orchestrator.expand(program, outcome, folder, compare, tell)
         status = report(outcome.comparison, options.format, output, options.force, options.quiet)
         settle(folder, outcome, given=traces is not None, quiet=options.quiet)
     return status

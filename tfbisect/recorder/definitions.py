@@ -4,6 +4,7 @@ With it one op can be run again by itself. Writes nothing: `function`, `session_
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
@@ -21,22 +22,23 @@ def of_node(node: Any) -> bytes | None:
     """The definition of an executed NodeDef; None for constants, arguments and ops that call functions."""
     if node.op in _NONE:
         return None
-    known = op_def_registry.get(node.op)
-    if known is None:
+    types = _types(node.op)
+    if types is None:
         return None
-    names = {attr.name for attr in known.attr} | {_KERNEL}
-    result = node_def_pb2.NodeDef(op=node.op, device=node.device)
-    for name in names.intersection(node.attr):
-        result.attr[name].CopyFrom(node.attr[name])
+    result = node_def_pb2.NodeDef()
+    result.CopyFrom(node)
+    for field in ("name", "input", "experimental_debug_info", "experimental_type"):
+        result.ClearField(field)
+    for name in [name for name in result.attr if name not in types and name != _KERNEL]:
+        del result.attr[name]
     return _bytes(result)
 
 
 def of_eager(op: str, attrs: Sequence[Any], device: str) -> bytes | None:
     """The definition of an eager op, from the names and values that an op callback is given."""
-    known = op_def_registry.get(op)
-    if known is None or op in _NONE:
+    types = _types(op)
+    if types is None or op in _NONE:
         return None
-    types = {attr.name: attr.type for attr in known.attr}
     result = node_def_pb2.NodeDef(op=op, device=device)
     try:
         for key, value in zip(map(str, attrs[::2]), attrs[1::2], strict=True):
@@ -45,6 +47,13 @@ def of_eager(op: str, attrs: Sequence[Any], device: str) -> bytes | None:
     except (TypeError, ValueError):  # a function, or what an op made in Python is given and takes no part in its kernel
         return None
     return _bytes(result)
+
+
+@cache
+def _types(op: str) -> dict[str, str] | None:
+    """{attribute: its type} of an op; None for an op that Python does not know."""
+    known = op_def_registry.get(op)
+    return None if known is None else {attr.name: attr.type for attr in known.attr}
 
 
 def _bytes(node: Any) -> bytes | None:

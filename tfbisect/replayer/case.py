@@ -191,11 +191,13 @@ class _Graph:
             shape = tensor_shape_pb2.TensorShapeProto(unknown_rank=value is None)
             if value is not None:
                 shape.dim.extend(tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in value.shape)
-            self._add(name, "VarHandleOp", dtype=AttrValue(type=dtype), shape=AttrValue(shape=shape))
+            # Without a name of their own, all variables of a session are one.
+            attrs = {"dtype": AttrValue(type=dtype), "shared_name": AttrValue(s=name.encode())}
+            self._add(name, "VarHandleOp", shape=AttrValue(shape=shape), **attrs)
             if value is not None:
                 before = self._placeholder(f"{name}_before", dtype, value)
-                attrs = {"dtype": AttrValue(type=dtype)}
-                self._init.append(self._add(f"{name}_fill", "AssignVariableOp", name, before, **attrs))
+                typed = AttrValue(type=dtype)
+                self._init.append(self._add(f"{name}_fill", "AssignVariableOp", name, before, dtype=typed))
         self._op.input.append(name)
         self._positions.append(name)
 
