@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from tfbisect import circles
 from tfbisect.alignment import Alignment
 from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
+from tfbisect.files import READERS, Saved
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
 from tfbisect.model import OP_BY_OP, GraphKind, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
@@ -95,6 +97,7 @@ class _Bisection:
         self.a, self.b = alignment.a, alignment.b
         self.equality = Equality(alignment)
         self.written = Written(alignment)
+        self._saved = Saved(self.equality)
         self.pairs = self.equality.pairs
         self._stores = Stores(self.equality)
         self.judged: list[Judgement] = []
@@ -106,13 +109,13 @@ class _Bisection:
         for number in range(len(self.pairs)):
             edges = plain.get(number)
             self.judged.append(self._judge(number) if edges is None else Judgement(What.RECEIVER, edges))
-        circles = self._circles()
+        starts = self._circles()
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         names = effects.file_names
         quiet = {number for number, judged in enumerate(self.judged) if judged.what == What.QUIET}
         seen = Seen(self.equality, effects, [judged.edges for judged in self.judged], names | quiet)
         self._settle_host_values(names, seen)
-        self._break_circles(circles, seen)
+        self._break_circles(starts, seen)
         effects = Effects(self.equality, [judged.edges for judged in self.judged])
         suspects = self._suspects(effects, names, seen)
         suspects += self._structure_at_results(seen, suspects)
@@ -209,6 +212,8 @@ class _Bisection:
         ways = flow_a.ways(node_a)
         if len(ways) != len(flow_b.data_inputs(node_b)):
             return Outcome(Status.DIFFERS, (), Finding("attrs", 0, row))
+        if flow_a.nodes[node_a].op in READERS and (saved := self._saved.before(call_a)):
+            return Outcome(Status.DIFFERS, saved)
         edges: list[int] = []
         slow: list[Outcome] = []
         same = self._alike(graph_a, graph_b)
@@ -373,21 +378,11 @@ class _Bisection:
     # -- ops in another order ----------------------------------------------------------------------------------------
 
     def _circles(self) -> list[int]:
-        """The receivers that only explain each other, since they ran in another order: in that of run A."""
-        uppers = [*(judged.edges for judged in self.judged), *self.equality.mixtures]
-        below: list[list[int]] = [[] for _ in uppers]
-        for number, edges in enumerate(uppers):
-            for edge in edges:
-                below[edge].append(number)
+        """The receivers with which circles begin that explain nothing but themselves."""
+        edges = [*(judged.edges for judged in self.judged), *self.equality.mixtures]
         judged = enumerate(self.judged)
-        grounded = _reached(below, [n for n, each in judged if each.what != What.RECEIVER or each.finding is not None])
-        left = [number for number in range(len(self.pairs)) if number not in grounded]
-        firsts = []
-        for number in sorted(left, key=lambda n: self._place(0, self.pairs[n][0])):
-            if number not in grounded:
-                firsts.append(number)
-                grounded |= _reached(below, [number])
-        return firsts
+        grounded = [n for n, each in judged if each.what != What.RECEIVER or each.finding is not None]
+        return circles.starts(edges, grounded, len(self.pairs), lambda n: self._place(0, self.pairs[n][0]))
 
     def _break_circles(self, firsts: Sequence[int], seen: Seen) -> None:
         """The first of each circle is where that order began, unless Python may have chosen it."""
@@ -622,15 +617,6 @@ class _Bisection:
             for partner, others in theirs.items():
                 if self.equality.same_handle(handle, partner):
                     yield self.equality.events(a.latest(writes).row, b.latest(others).row)
-
-
-def _reached(below: Sequence[Sequence[int]], start: Sequence[int]) -> set[int]:
-    found, waiting = set(start), list(start)
-    while waiting:
-        more = [number for number in below[waiting.pop()] if number not in found]
-        found.update(more)
-        waiting += more
-    return found
 
 
 def _by_handle(run: Run, call: int) -> dict[Handle, list[Write]]:

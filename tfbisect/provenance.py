@@ -444,6 +444,8 @@ class Run(Recorded):
     @staticmethod
     def hidden(node: Node) -> bool:
         """Whether part of what a node did was not recorded."""
+        if node.flags & NodeFlag.HOSTVALUE:
+            return False
         return bool(node.flags & NodeFlag.OPAQUE and node.op != "Const") or node.op in CALLS
 
     @staticmethod

@@ -153,6 +153,81 @@ def test_a_callback_that_was_handed_a_difference_may_carry_it_on(tmp_path):
     assert lines(compared(tmp_path, program)) == ["start"]
 
 
+def test_what_a_file_gives_back_is_what_was_saved(tmp_path):
+    def program(run_b: bool) -> None:
+        folder = tmp_path / f"run_{run_b}"
+        folder.mkdir()
+        weights = tf.Variable([1.0, 2.0])
+        weights.assign_add(tf.random.normal([2]))  # draw
+        checkpoint = tf.train.Checkpoint(weights=weights)
+        path = checkpoint.write(str(folder / "state"))
+        weights.assign([0.0, 0.0])
+        checkpoint.read(path)
+        tf.io.write_file(str(folder / "text"), tf.io.serialize_tensor(weights))
+        weights.assign([0.0, 0.0])
+        weights.assign_add(tf.io.parse_tensor(tf.io.read_file(str(folder / "text")), tf.float32))
+
+    result = compared(tmp_path, program)
+    assert lines(result) == ["draw"] and not result.culprits[0].contained
+
+
+def test_arrays_that_a_function_takes_row_for_row_are_one_batch(tmp_path):
+    weights = tf.Variable([[0.5], [0.25]])
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> None:
+        z = tf.matmul(x, weights)  # batch
+        weights.assign_sub(tf.reduce_mean(tf.abs(z - y)) * weights)
+
+    def program(run_b: bool) -> None:
+        weights.assign([[0.5], [0.25]])
+        rows = np.arange(12, dtype=np.float32).reshape(6, 2)[:: -1 if run_b else 1].copy()
+        step(tf.constant(rows), tf.constant(rows[:, :1].copy()))
+
+    assert lines(compared(tmp_path, program)) == ["batch"]
+
+
+def test_arguments_that_changed_places_are_the_callers_doing(tmp_path):
+    @tf.function
+    def difference(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return tf.exp(a) - b * 2.0
+
+    def program(run_b: bool) -> None:
+        a, b = tf.sin(tf.constant([1.0, 2.0])), tf.cos(tf.constant([1.0, 2.0]))
+        difference(*((b, a) if run_b else (a, b)))  # call
+
+    assert set(lines(compared(tmp_path, program))) == {"call"}
+
+
+def test_what_only_chooses_a_branch_is_shown_as_the_branch(tmp_path):
+    @tf.function
+    def f(x: tf.Tensor, flag: tf.Tensor) -> tf.Tensor:
+        y = tf.cond(flag, lambda: tf.sin(x), lambda: tf.cos(x))  # branch
+        return y * 2.0
+
+    result = compared(tmp_path, lambda run_b: f(tf.constant([1.0, 2.0]), tf.constant(run_b)))
+    assert lines(result) == ["branch"]
+    assert result.culprits[0].op_type == "StatelessIf"
+
+
+def test_a_call_of_one_run_only_is_told_with_its_line(tmp_path):
+    total = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def add(x: tf.Tensor) -> None:
+        total.assign_add(x)  # write
+
+    def program(run_b: bool) -> None:
+        total.assign([1.0, 2.0])
+        add(tf.constant([1.0, 1.0]))
+        if run_b:
+            add(tf.constant([1.0, 1.0]))
+        tf.sin(total)
+
+    (culprit,) = compared(tmp_path, program).culprits
+    assert "made this call of add, in line" in culprit.explanation
+
+
 def test_recordings_begun_in_two_places_are_of_one_thing(tmp_path):
     @tf.function
     def double(x: tf.Tensor) -> tf.Tensor:

@@ -22,7 +22,7 @@ LAYERS = [
     {"threads", "pipelines", "upstream"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "graphdiff", "longruns", "steps", "verification", "written", "treatments"},
-    {"receivers", "effects", "stores", "replayer", "sizes", "checklist", "trials"},
+    {"receivers", "effects", "files", "circles", "stores", "replayer", "sizes", "checklist", "trials"},
     {"seen"},
     {"bisector", "categories"},
     {"culprits", "crosscheck", "risks"},

@@ -53,6 +53,7 @@ class EagerRecorder:
         if thread.muted:
             return
         thread.muted = True
+        attrs = attrs or ()  # None: the op has none
         try:
             name = op_type if isinstance(op_type, str) else op_type.decode()
             if not name.startswith("__"):

@@ -387,7 +387,8 @@ class FunctionRecorder:
         folded = self._folded(definition, twin, nodes)
         structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
         recording = self._recording
-        takers = _takers(nodes, len(definition.signature.input_arg), user)
+        written, arguments = self._origins.takers(name), definition.signature.input_arg
+        takers = _takers(nodes, [written.get(argument.name, (user, 0)) for argument in arguments])
         with recording.lock:
             graph = recording.writer.graph(user, name, GraphKind.TWIN, structure, nodes)
             note_kernels(recording.writer, graph, twin.nodes)
@@ -547,9 +548,8 @@ def attrs_digest(node: Any) -> int:
     return digest.of_text(rows)
 
 
-def _takers(nodes: Sequence[Node], count: int, user: str) -> list[tuple[str, int]]:
-    """For each argument, op type and stack of the first op that takes its value."""
-    found: list[tuple[str, int]] = [(user, 0)] * count
+def _takers(nodes: Sequence[Node], found: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """For each argument, op type and stack of the first op that takes its value; as found for what only branches."""
     carries: dict[int, int] = {local: node.index for local, node in enumerate(nodes) if node.op == "_Arg"}
     done: set[int] = set()
     for local, node in enumerate(nodes):

@@ -150,6 +150,18 @@ class Origins:
         path = "/".join([call for _, call in chain[:-1]] + [name])
         return path, Origin(user, name, self._stack(where, name), ""), self._node(where, name)
 
+    def takers(self, function: str) -> dict[str, tuple[str, int]]:
+        """{argument: op type and stack of the first op that was written to take it}"""
+        known = self._function(function)
+        found: dict[str, tuple[str, int]] = {}
+        if known is None:
+            return found
+        for name, node in known.nodes.items():
+            for ref in node.input:
+                if ref in known.arguments and ref not in found:
+                    found[ref] = node.op, self._stack(function, name)
+        return found
+
     def written(self, function: str, attrs: Callable[[Any], int]) -> list[Node]:
         """A function as Python traced it, with the functions that it calls, in the order in which it was written.
 
