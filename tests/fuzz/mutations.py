@@ -12,8 +12,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-
 from fuzz.hdf5 import Original
+
 from tfbisect import schema
 from tfbisect.tables import Trace
 
@@ -168,7 +168,9 @@ def journal_(original: Original, draw: Draw) -> bytes:
         lines[at] = _other_json(lines[at], draw)
     texts = [json.dumps(line).encode() for line in lines]
     if draw.random() < 0.1:
-        texts.insert(draw.randrange(len(texts)), draw.choice((b"[" * 50_000, b"\xff\xfe", b'{"a":' * 9000, b"9" * 9000)))
+        texts.insert(
+            draw.randrange(len(texts)), draw.choice((b"[" * 50_000, b"\xff\xfe", b'{"a":' * 9000, b"9" * 9000))
+        )
     return rebuilt({**original.tables, "journal": np.frombuffer(b"\n".join(texts) + b"\n", np.uint8)})
 
 
@@ -242,9 +244,7 @@ def elsewhere_(original: Original, draw: Draw) -> bytes:
     def group(file: Any) -> None:
         file.create_group(name)[name] = rows
 
-    return rebuilt(
-        original.tables, {name: draw.choice((external, outside, virtual, soft, bomb, sparse, typed, group))}
-    )
+    return rebuilt(original.tables, {name: draw.choice((external, outside, virtual, soft, bomb, sparse, typed, group))})
 
 
 def rebuilt(tables: dict[str, Any], instead: dict[str, Callable[[Any], None]] | None = None) -> bytes:

@@ -28,7 +28,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "unit"), str(TESTS.parent)]
 
 import minilang
 from fuzz.hdf5 import Original
-from fuzz.mutations import CANARY, KINDS, input_of
+from fuzz.mutations import KINDS, input_of
 
 import tfbisect
 from tfbisect.comparison import compare_traces
