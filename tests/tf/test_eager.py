@@ -9,7 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.callbacks import callback_list
+from tensorflow.python.client import session
+from tensorflow.python.data.ops import structured_function
 from tensorflow.python.eager import context, execute
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import script_ops
 from tf.recorded import bits, host_digest, recording
 
@@ -103,17 +107,29 @@ def test_ops_of_a_new_thread_and_of_a_py_function_are_seen(path: Path) -> None:
 
 
 def test_every_hook_is_gone_afterwards(path: Path) -> None:
+    classes: list[type] = [
+        context.Context, script_ops.EagerFunc, threading.Thread, session.BaseSession, callback_list.CallbackList,
+        ops._EagerTensorBase, structured_function.StructuredFunctionWrapper,
+    ]  # fmt: skip
+
     def state() -> list[object]:
         return [
-            context.Context.call_function, context.Context.__init__, execute.execute, script_ops.EagerFunc.__call__,
-            threading.Thread._bootstrap_inner, list(sys.meta_path), list(context.context().op_callbacks), os._exit,
+            *(dict(vars(cls)) for cls in classes), execute.execute, list(sys.meta_path),
+            list(context.context().op_callbacks), os._exit, os.fork, sys.excepthook,
         ]  # fmt: skip
 
+    def program() -> None:
+        float(tf.function(lambda x: x + 1)(tf.constant(1)))
+
+    program()  # TensorFlow completes some classes when they are first used
     before = state()
-    with tfbisect.record(path):
-        tf.function(lambda x: x + 1)(tf.constant(1))
-        assert state() != before
-    assert state() == before
+    with tfbisect.record(path, data=True):
+        program()
+        during = state()
+    changed = [one is not two and one != two for one, two in zip(before, during, strict=True)]
+    assert all(changed[: len(classes)]), changed
+    after = state()
+    assert [one == two for one, two in zip(before, after, strict=True)] == [True] * len(before)
 
 
 def test_hooks_are_gone_after_an_error_too(path: Path) -> None:

@@ -337,7 +337,8 @@ def test_two_threads_in_one_function_lose_nothing(path: Path) -> None:
     assert len(calls) == 40 and len({int(c["thread"]) for c in calls}) == 2
 
 
-def test_a_twin_goes_with_its_function(path: Path, x: tf.Tensor) -> None:
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_twin_goes_with_its_function(path: Path, x: tf.Tensor, count: int) -> None:
     import gc
 
     from tensorflow.python.eager import context
@@ -347,12 +348,12 @@ def test_a_twin_goes_with_its_function(path: Path, x: tf.Tensor) -> None:
 
     before = twins()
     with recording(path) as views:
-        for number in range(30):
+        for number in range(count):
             scale = float(number)
             tf.function(lambda x, scale=scale: tf.sin(x) * scale)(x)
         gc.collect()
         assert twins() - before <= 2
-    assert len(views[0].of("Sin")) == 30
+    assert len(views[0].of("Sin")) == count
 
 
 def test_an_xla_function_can_be_recorded_op_by_op(path: Path, x: tf.Tensor) -> None:
