@@ -228,6 +228,27 @@ def test_a_call_of_one_run_only_is_told_with_its_line(tmp_path):
     assert "made this call of add, in line" in culprit.explanation
 
 
+def test_equal_rows_written_elsewhere_are_told_by_their_indices(tmp_path):
+    def program(run_b: bool) -> None:
+        table = tf.Variable(tf.zeros([4]))
+        table.scatter_nd_update([[2 if run_b else 1]], [3.0])  # rows
+        tf.reduce_sum(table * [1.0, 2.0, 3.0, 4.0])
+
+    assert lines(compared(tmp_path, program)) == ["rows"]
+
+
+def test_what_python_made_of_a_difference_and_put_back_leads_to_it(tmp_path):
+    def program(run_b: bool) -> None:
+        weights, history = tf.Variable([1.0, 2.0]), []
+        for _ in range(2):
+            weights.assign_add(tf.random.normal([2]))  # draw
+            history.append(weights.numpy())
+        weights.assign(np.mean(history, axis=0))  # mean
+
+    result = compared(tmp_path, program)
+    assert lines(result) == ["draw"] and not result.culprits[0].contained
+
+
 def test_recordings_begun_in_two_places_are_of_one_thing(tmp_path):
     @tf.function
     def double(x: tf.Tensor) -> tf.Tensor:
