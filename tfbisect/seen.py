@@ -87,15 +87,12 @@ class Seen:
     def _by_reads(self, side: int, dead: bool) -> list[int]:
         equality, run = self._equality, self._equality.runs[side]
         ids: list[int] = run.trace.calls["id"].tolist()
-        partners = equality.alignment.call_to_a if side else equality.alignment.call_to_b
         rows = {id: row for row, id in enumerate(ids)}
-        reads: dict[tuple[int, int], int] = {}
+        reads = {
+            (rows.get(call, -1), result): bisect.bisect_left(ids, moment) - 1
+            for moment, call, result in run.trace.reads
+        }
         found: list[int] = []
-        for moment, call, result in run.trace.reads:
-            row, before = rows.get(call, -1), bisect.bisect_left(ids, moment) - 1
-            reads[row, result] = before
-            if row >= 0 and partners[row] < 0:
-                found.append(before)  # of an op that the other run does not have
         for number, pair in enumerate(equality.pairs):
             flow, node, slot, kind = run.node_of(pair[side])
             call = run.event_call[pair[side]]

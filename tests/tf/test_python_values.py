@@ -249,6 +249,19 @@ def test_what_python_made_of_a_difference_and_put_back_leads_to_it(tmp_path):
     assert lines(result) == ["draw"] and not result.culprits[0].contained
 
 
+def test_a_look_at_what_one_run_did_more_is_no_difference_before_it(tmp_path):
+    def program(run_b: bool) -> None:
+        total = tf.Variable([1.0, 2.0])
+        total.assign_add([1.0, 1.0])
+        if run_b:
+            print(float(tf.reduce_sum(total)))
+            total = tf.Variable([0.0, 0.0])
+        tf.sin(total * 2.0)  # read
+
+    (culprit,) = compared(tmp_path, program).culprits
+    assert culprit.category == "state" and culprit.source.text.endswith("# read")
+
+
 def test_recordings_begun_in_two_places_are_of_one_thing(tmp_path):
     @tf.function
     def double(x: tf.Tensor) -> tf.Tensor:
