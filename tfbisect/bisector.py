@@ -122,7 +122,10 @@ class _Bisection:
         undecided = [n for n, judged in enumerate(self.judged) if judged.what == What.UNDECIDED and n not in names]
         live = effects.to_results | effects.to_outputs
         if all(suspect.tier == 2 for suspect in suspects) and not live.isdisjoint(undecided):
-            suspects = []  # what reaches the results is undecided: what dies out is not its name
+            # What reaches the results is undecided: what dies out is not its name, unless Python looked at it before.
+            first = min(self._asked(self.pairs[number][0]) for number in live.intersection(undecided))
+            known = [each for each in suspects if self._known(each, first, effects, seen)]
+            suspects = [replace(each, tier=1, contained=False) for each in known]
         return Findings(_ranked(suspects, self._kin), self.judged, self.equality, effects, names, undecided)
 
     # -- one difference ----------------------------------------------------------------------------------------------
@@ -374,6 +377,12 @@ class _Bisection:
     def _changed(self, row: int, other: int) -> bool:
         one, two = self.a.node(row), self.b.node(other)
         return one.attrs != two.attrs or one.op != two.op
+
+    def _known(self, suspect: Suspect, call: int, effects: Effects, seen: Seen) -> bool:
+        """Whether Python may have known what came of a culprit before it made what a call takes."""
+        if suspect.number < 0:
+            return False
+        return seen.known_before({suspect.number} | effects.below([suspect.number]), call)
 
     # -- ops in another order ----------------------------------------------------------------------------------------
 

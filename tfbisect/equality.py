@@ -409,6 +409,9 @@ class Equality:
                 number = self.number_of.get(one.row)
                 if number is not None:
                     return Outcome(Status.DIFFERS, (number,))
+                where = self._where(one, two) if self.a.partial(one) else EQUAL
+                if where.status == Status.DIFFERS:
+                    return where
             else:
                 bits = self.same_bits(one.row, two.row)
                 if not bits:
@@ -427,6 +430,19 @@ class Equality:
             return ENTRY if same else UNKNOWN
         self._equal_states.update(passed)
         return EQUAL
+
+    def _where(self, one: Write, two: Write) -> Outcome:
+        """How the indices compare that equal rows were written at, and whatever else the ops took."""
+        a, b = self.runs
+        flows = a.flow(one.call), b.flow(two.call)
+        edges = zip(flows[0].data_inputs(one.node), flows[1].data_inputs(two.node), strict=False)
+        return combined(
+            self.compare(
+                a.input_ref(one.call, flows[0], one.node, mine, one.path),
+                b.input_ref(two.call, flows[1], two.node, theirs, two.path),
+            )
+            for mine, theirs in edges
+        )
 
     def _writers(self, one: Write, two: Write, same: bool) -> Outcome:
         """Last writes that are not each other's partners and left other bits."""

@@ -8,7 +8,7 @@ recorded.
 
 import bisect
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Seen:
         self._live = effects.to_results | effects.to_outputs
         self._heard = all(_says(run) for run in equality.runs)
         self._firsts: dict[tuple[int, bool], int] = {}
+        self._looks: dict[int, int] = {}  # {difference: the call in A before which Python may have known it}
         self._last: dict[int, list[int]] = {}
         self._rows: tuple[dict[int, Counter[bytes] | None], dict[int, Counter[bytes] | None]] = ({}, {})
 
@@ -50,6 +51,11 @@ class Seen:
             found = self._by_reads(side, dead) if self._heard else self._computed(side, dead)
             self._firsts[key] = min(found, default=len(self._equality.runs[side].graph_of))
         return self._firsts[key]
+
+    def known_before(self, numbers: Iterable[int], call: int) -> bool:
+        """Whether Python may have known one of these differences before it made what a call of A takes."""
+        self.first(0, dead=True)
+        return any(self._looks.get(number, call) < call for number in numbers)
 
     def reordered(self, row: int, other: int) -> bool:
         """Whether a value of Python's is a part of data that both runs handed in here, in another order.
@@ -83,15 +89,20 @@ class Seen:
     def _by_reads(self, side: int, dead: bool) -> list[int]:
         equality, run = self._equality, self._equality.runs[side]
         ids: list[int] = run.trace.calls["id"].tolist()
-        partners = equality.alignment.call_to_a if side else equality.alignment.call_to_b
         rows = {id: row for row, id in enumerate(ids)}
-        reads: dict[tuple[int, int], int] = {}
+        reads = {
+            (rows.get(call, -1), result): bisect.bisect_left(ids, moment) - 1
+            for moment, call, result in run.trace.reads
+        }
         found: list[int] = []
+<<<<<<< HEAD
         for moment, call, result in run.trace.reads:
             row, before = rows.get(call, -1), bisect.bisect_left(ids, moment) - 1
             reads[row, result] = before
             if row >= 0 and partners[row] < 0 and not self._bookkeeping(run, row, result):
                 found.append(before)  # of an op that the other run does not have
+=======
+>>>>>>> w-blame
         for number, pair in enumerate(equality.pairs):
             flow, node, slot, kind = run.node_of(pair[side])
             call = run.event_call[pair[side]]
@@ -100,16 +111,27 @@ class Seen:
             if flow.flags[node] & _HOST and self._handed(side, call, number):
                 found.append(call)
             if flow.graph.kind == GraphKind.EAGER and not run.host_value(pair[side]):
-                found.append(self._since(side, call, slot, [number], reads, dead))
+                found.append(self._look(side, call, slot, [number], reads, dead))
         for call, result, numbers in self._results(side):
-            found.append(self._since(side, call, result, numbers, reads, dead))
+            found.append(self._look(side, call, result, numbers, reads, dead))
         return [call for call in found if call >= 0]
 
+<<<<<<< HEAD
     @staticmethod
     def _bookkeeping(run: Run, call: int, result: int) -> bool:
         """Whether TensorFlow's own Python asks for a value as it saves and restores: texts, and what is there."""
         event = run.made(call, result)
         return run.flow(call).graph.name in _ASKED or (event >= 0 and run.dtype(event) == STRING)
+=======
+    def _look(
+        self, side: int, call: int, result: int, numbers: Sequence[int], reads: dict[tuple[int, int], int], dead: bool
+    ) -> int:  # fmt: skip
+        since = self._since(side, call, result, numbers, reads, dead)
+        if since >= 0 and dead and not side:
+            for number in numbers:
+                self._looks[number] = min(since, self._looks.get(number, since))
+        return since
+>>>>>>> w-blame
 
     def _handed(self, side: int, call: int, number: int) -> bool:
         """Whether Python inside an op was given what differs, and did not only make it."""

@@ -228,6 +228,40 @@ def test_a_call_of_one_run_only_is_told_with_its_line(tmp_path):
     assert "made this call of add, in line" in culprit.explanation
 
 
+def test_equal_rows_written_elsewhere_are_told_by_their_indices(tmp_path):
+    def program(run_b: bool) -> None:
+        table = tf.Variable(tf.zeros([4]))
+        table.scatter_nd_update([[2 if run_b else 1]], [3.0])  # rows
+        tf.reduce_sum(table * [1.0, 2.0, 3.0, 4.0])
+
+    assert lines(compared(tmp_path, program)) == ["rows"]
+
+
+def test_what_python_made_of_a_difference_and_put_back_leads_to_it(tmp_path):
+    def program(run_b: bool) -> None:
+        weights, history = tf.Variable([1.0, 2.0]), []
+        for _ in range(2):
+            weights.assign_add(tf.random.normal([2]))  # draw
+            history.append(weights.numpy())
+        weights.assign(np.mean(history, axis=0))  # mean
+
+    result = compared(tmp_path, program)
+    assert lines(result) == ["draw"] and not result.culprits[0].contained
+
+
+def test_a_look_at_what_one_run_did_more_is_no_difference_before_it(tmp_path):
+    def program(run_b: bool) -> None:
+        total = tf.Variable([1.0, 2.0])
+        total.assign_add([1.0, 1.0])
+        if run_b:
+            print(float(tf.reduce_sum(total)))
+            total = tf.Variable([0.0, 0.0])
+        tf.sin(total * 2.0)  # read
+
+    (culprit,) = compared(tmp_path, program).culprits
+    assert culprit.category == "state" and culprit.source.text.endswith("# read")
+
+
 def test_recordings_begun_in_two_places_are_of_one_thing(tmp_path):
     @tf.function
     def double(x: tf.Tensor) -> tf.Tensor:
