@@ -149,7 +149,8 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 def _wide(values: Array) -> Array:
     """As float64 or complex128; integers above 2**53 are rounded."""
-    return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
 
 
 def _parts(values: Array) -> Array:

@@ -240,6 +240,9 @@ FIRST_ROWS: dict[str, list[Any]] = {
     "values": [(0, 0)],
 }
 
+MAX_STRING_BYTES = 2**16
+"""The longest string: a writer cuts longer ones and says so in them, a reader refuses them."""
+
 MAX_CHUNK_BYTES = 16 * 2**20
 MAX_TABLE_BYTES = 8 * 2**30
 """A reader refuses larger chunks and tables (but for value_bytes, which is read piece by piece)."""

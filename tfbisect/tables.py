@@ -278,7 +278,11 @@ class Trace(Shown):
             values = tables[ends]
             self._damaged(ends, values[1:] < values[:-1], "an end before the one before it")
             self._damaged(ends, values > counts[items], f"an end behind the last of {items}")
+        paths = tables["path_ends"]
+        self._damaged("path_ends", paths[1:] == paths[:-1], "an iteration of no loop")
         self._damaged("path_items", tables["path_items"] < 0, "a negative iteration")
+        strings = tables["string_ends"]
+        self._damaged("string_ends", strings[1:] - strings[:-1] > schema.MAX_STRING_BYTES, "an endless string")
         self._damaged("shape_items", tables["shape_items"] < 0, "a negative dimension")
         self._in_range("frames", {"file": "string_ends", "function": "string_ends", "text": "string_ends"})
         stacks = tables["stacks"][1:]

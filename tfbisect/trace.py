@@ -44,6 +44,7 @@ Path = str | os.PathLike[str]
 _STRUCT_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q"}
 _SPILL_BYTES = 8 * 2**20
 _ATTEMPTS = 3
+_FLETCHER32_BYTES = 4
 _HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
 
 
@@ -100,11 +101,19 @@ class TraceWriter:
     # -- things that are numbered ------------------------------------------------------------------------------------
 
     def string(self, text: str) -> int:
-        """The id of a text; equal texts have one id. What UTF-8 cannot hold (lone surrogates) is escaped."""
+        """The id of a text; equal texts have one id. What UTF-8 cannot hold (lone surrogates) is escaped.
+
+        A text of more than `schema.MAX_STRING_BYTES` is cut, and ends in its digest.
+        """
         number = self._strings.get(text)
         if number is None:
+            data = text.encode("utf-8", "backslashreplace")
+            if len(data) > schema.MAX_STRING_BYTES:
+                rest = f"... ({len(data)} bytes, {xxhash.xxh3_64_hexdigest(data)})".encode()
+                begin = data[: schema.MAX_STRING_BYTES - len(rest)].decode("utf-8", "ignore").encode()
+                data = begin + rest
             number = self._strings[text] = len(self._strings)
-            self._span("string_bytes", "string_ends", text.encode("utf-8", "backslashreplace"))
+            self._span("string_bytes", "string_ends", data)
         return number
 
     def stack(self, frames: Sequence[tuple[str, int, str, str]]) -> int:
@@ -284,17 +293,40 @@ class TraceWriter:
         except _HDF5_ERRORS as error:
             self._abandon()
             raise CannotWrite(f"trace {self.path}", found=_reason(error), hint="make room, record again") from error
+        except BaseException:  # Ctrl-C, or an exception of a signal handler, in the middle of a write
+            self._abandon()
+            raise
         finally:
             if not self._alive:
                 for buffer in self._buffers.values():
                     buffer.clear()
 
     def _flush(self) -> None:
+        self._check_numbers()
         for table in TABLES:
             if self._buffers[table.name]:
                 self._append(table.name)
         h5py.h5f.flush(self._file.id)
         self._commit()
+
+    def _check_numbers(self) -> None:
+        """That each number which was given out has its row. Raises ValueError.
+
+        An exception of a signal handler can come between the two, and then all later numbers would stand for the row
+        after theirs: other names, other lines. What was committed before is good.
+        """
+        given = {
+            "string_ends": len(self._strings), "string_bytes": self._ends["string_ends"],
+            "path_ends": len(self._paths), "path_items": self._ends["path_ends"],
+            "shape_ends": len(self._shapes) + 1, "shape_items": self._ends["shape_ends"],
+            "frames": len(self._frames), "stacks": len(self._trie) + 1,
+            "values": len(self._values) + 1, "value_bytes": self.bytes_values,
+            "graphs": len(self._node_counts), "nodes": sum(self._node_counts), "sites": self._site_count,
+        }  # fmt: skip
+        for name, count in given.items():
+            rows = self._rows[name] + len(self._buffers[name]) // BY_NAME[name].dtype.itemsize
+            if rows != count:
+                raise ValueError(f"recording was interrupted while it wrote {name}")
 
     def _commit(self) -> None:
         row = np.zeros(1, COMMITS.dtype)
@@ -567,7 +599,15 @@ def _last_commit(dataset: Any, tables: int, name: str, marked: bool) -> tuple[li
 
 
 def _select(dataset: Any, into: Array, start: int) -> None:
+    """Reads rows from `start` on. HDF5 crashes at a chunk that is said to be smaller than its checksum is."""
     if len(into):
+        plist = dataset.get_create_plist()
+        rows = plist.get_chunk()[0]
+        size = rows * dataset.dtype.itemsize + _FLETCHER32_BYTES * plist.get_nfilters()
+        for at in range(start // rows * rows, start + len(into), rows):
+            chunk = dataset.get_chunk_info_by_coord((at,))
+            if chunk.size != size or chunk.filter_mask:
+                raise OSError(f"a chunk of {chunk.size} bytes in place of {size}")
         space = dataset.get_space()
         space.select_hyperslab((start,), (len(into),))
         dataset.read(h5py.h5s.create_simple((len(into),)), space, into)
