@@ -14,13 +14,11 @@ import numpy as np
 
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality, Status
-from tfbisect.flow import STRING
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Run
 
 READ_DEPTH = 3  # ops between a variable's write and what Python gets of it: the read, and copies
 _HOST = int(NodeFlag.HOST)
-_ASKED = frozenset({"VarIsInitializedOp", "StaticRegexFullMatch", "RegexFullMatch"})
 
 
 class Seen:
@@ -95,14 +93,6 @@ class Seen:
             for moment, call, result in run.trace.reads
         }
         found: list[int] = []
-<<<<<<< HEAD
-        for moment, call, result in run.trace.reads:
-            row, before = rows.get(call, -1), bisect.bisect_left(ids, moment) - 1
-            reads[row, result] = before
-            if row >= 0 and partners[row] < 0 and not self._bookkeeping(run, row, result):
-                found.append(before)  # of an op that the other run does not have
-=======
->>>>>>> w-blame
         for number, pair in enumerate(equality.pairs):
             flow, node, slot, kind = run.node_of(pair[side])
             call = run.event_call[pair[side]]
@@ -116,13 +106,6 @@ class Seen:
             found.append(self._look(side, call, result, numbers, reads, dead))
         return [call for call in found if call >= 0]
 
-<<<<<<< HEAD
-    @staticmethod
-    def _bookkeeping(run: Run, call: int, result: int) -> bool:
-        """Whether TensorFlow's own Python asks for a value as it saves and restores: texts, and what is there."""
-        event = run.made(call, result)
-        return run.flow(call).graph.name in _ASKED or (event >= 0 and run.dtype(event) == STRING)
-=======
     def _look(
         self, side: int, call: int, result: int, numbers: Sequence[int], reads: dict[tuple[int, int], int], dead: bool
     ) -> int:  # fmt: skip
@@ -131,7 +114,6 @@ class Seen:
             for number in numbers:
                 self._looks[number] = min(since, self._looks.get(number, since))
         return since
->>>>>>> w-blame
 
     def _handed(self, side: int, call: int, number: int) -> bool:
         """Whether Python inside an op was given what differs, and did not only make it."""
