@@ -416,7 +416,7 @@ class Equality:
                 bits = self.same_bits(one.row, two.row)
                 if not bits:
                     # What a plain read gives differs, so what it read does.
-                    return UNKNOWN if bits is None and not read else self._writers(one, two, same)
+                    return UNKNOWN if bits is None and not read else self._writers(one, two, same, (handle_a, handle_b))
             passed.append((one.row, two.row))
             if not (self.a.partial(one) or self.b.partial(two)):
                 break
@@ -444,7 +444,7 @@ class Equality:
             for mine, theirs in edges
         )
 
-    def _writers(self, one: Write, two: Write, same: bool) -> Outcome:
+    def _writers(self, one: Write, two: Write, same: bool, handles: tuple[Handle, Handle]) -> Outcome:
         """Last writes that are not each other's partners and left other bits."""
         partner_a, partner_b = self.alignment.event_to_b[one.row], self.alignment.event_to_a[two.row]
         if partner_a >= 0 and partner_b >= 0:
@@ -471,8 +471,18 @@ class Equality:
         alone = [(side, w) for side, w, partner, calls in unpaired if partner < 0 and calls[w.call] < 0]
         if same and len(alone) == 1 and len(paired) == 1:  # one run wrote the variable once more
             side, write = alone[0]
-            return Outcome(Status.DIFFERS, (), Finding("extra", side, write.row))
+            first = self._first_alone(side, write, (one, two)[1 - side], handles[side])
+            return Outcome(Status.DIFFERS, (), Finding("extra", side, first.row))
         return Outcome(Status.DIFFERS, (), Finding("state", writers=(one, two)))
+
+    def _first_alone(self, side: int, last: Write, other: Write, handle: Handle) -> Write:
+        """The first of the writes, up to `last`, that one run did after the other one's last write."""
+        calls, back = self.alignment.call_to_b, self.alignment.call_to_a
+        if side:
+            calls, back = back, calls
+        since = back[other.call]
+        more = [w for w in self.runs[side].writes[handle] if since < w.call <= last.call and calls[w.call] < 0 <= w.row]
+        return min(more, key=lambda write: write.call, default=last)
 
 
 def _together(extras: Iterable[Extra]) -> Extra:

@@ -95,7 +95,7 @@ class _Versions:
         return Change("extra", side, self.graphs[side].id, node)
 
     def above(self, names: tuple[str, str]) -> list[Change]:
-        """The changes that an op comes from, by its name in A and in B; all of them if it is in none."""
+        """The changes that an op comes from, by its name in A and in B; all of them if that says nothing."""
         places = [_place(own, name) for own, name in zip(self._names, names, strict=True)]
         if max(places) < 0:
             return self.changes
@@ -108,11 +108,8 @@ class _Versions:
             for change in self.changes
             if places[change.side] < 0 or change.node in self._ancestors(change.side, places[change.side])
         ]
-        # A constant that is equal as it was written: TensorFlow keeps one of several that are equal in one run only.
-        constant = any(
-            place >= 0 and graph.nodes[place].op == "Const" for place, graph in zip(places, self.graphs, strict=True)
-        )
-        return self.changes if constant and not found else found
+        # None: names of ops move when others are put in, and of several equal constants TensorFlow keeps any one.
+        return found or self.changes
 
     def _ancestors(self, side: int, node: int) -> set[int]:
         found = self._above.get((side, node))
@@ -142,7 +139,7 @@ class Written:
     def change(self, graph_a: int, graph_b: int, names: tuple[str, str] = ("", "")) -> Change | None:
         """The first change between two functions that ran; None if there is none, or it is not known how they read.
 
-        names: of an op in A and in B. Of several changes those count which the op comes from.
+        names: of an op in A and in B. Of several changes those count which the op comes from, if there are such.
         """
         raw = [trace.graphs[number].raw_name for trace, number in zip(self._traces, (graph_a, graph_b), strict=True)]
         numbers = [graphs.get(name, -1) for graphs, name in zip(self._graphs, raw, strict=True)]

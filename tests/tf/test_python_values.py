@@ -249,6 +249,23 @@ def test_what_python_made_of_a_difference_and_put_back_leads_to_it(tmp_path):
     assert lines(result) == ["draw"] and not result.culprits[0].contained
 
 
+def test_of_several_more_calls_the_first_is_named(tmp_path):
+    total = tf.Variable(1.0)
+
+    @tf.function
+    def grow() -> None:
+        total.assign(total * 1.5)  # write
+
+    def program(run_b: bool) -> None:
+        total.assign(1.0)
+        for _ in range(6 if run_b else 3):
+            grow()
+        tf.sin(total)
+
+    (culprit,) = compared(tmp_path, program).culprits
+    assert (culprit.call, culprit.category, culprit.extra["only_in"]) == (3, "structure", "b")
+
+
 def test_a_look_at_what_one_run_did_more_is_no_difference_before_it(tmp_path):
     def program(run_b: bool) -> None:
         total = tf.Variable([1.0, 2.0])

@@ -124,6 +124,17 @@ def _another_attribute(x):
     return tf.matmul(x, x, transpose_b=k(False, True)) * 2.0  # planted
 
 
+def _names_that_move(x):
+    shift, scale = tf.sin(x[:1]), tf.cos(x[:, :1])
+    with tf.GradientTape() as tape:
+        tape.watch([shift, scale])
+        loss = tf.reduce_mean(tf.square(tf.matmul(x, scale) - shift))
+        if run_b:
+            loss += 0.01 * tf.nn.l2_loss(scale)  # planted
+    gradients = tape.gradient(loss, [shift, scale])
+    return [tf.exp(value - 0.1 * gradient) for value, gradient in zip([shift, scale], gradients, strict=True)]
+
+
 ALL = [value for name, value in list(globals().items()) if name.startswith("_") and callable(value)]
 X = np.abs(np.random.default_rng(5).standard_normal((4, 4))).astype(np.float32)
 
