@@ -313,6 +313,7 @@ class Trace(Shown):
         self._in_range("sites", {"graph": "graphs"})
         sites = tables["sites"]
         self._damaged("sites", sites["node"] >= sizes[sites["graph"]], "no such node")
+        self._damaged("sites", sites["slot"] < 0, "no such slot")
         self._damaged("sites", sites["kind"] > max(SiteKind), "an unknown kind")
         self._in_range("definitions", {"graph": "graphs", "value": "values"})
         definitions = tables["definitions"]

@@ -98,23 +98,30 @@ class _Session(Listener):
         self._hooks.install()
 
     def stop(self, exit_status: int | None = None, reason: str | None = None) -> None:
-        """End the trace and take the hooks out. A second call does nothing."""
+        """End the trace and take the hooks out. A second call does nothing. Errors of tfbisect's own are only said."""
         with self._lock:
             if os.getpid() != self._pid:
                 return
-            recording = self.open()
+            try:
+                recording = self.open()
+            except Exception as error:
+                return self._give_up(error)
             streams = self._functions is not None and self._functions.has_streams and not self._request.fresh_streams
             self._hooks.remove(keep_calls=streams)
             if recording.active:
-                if self._watch is not None and self._watch.stopped is None:
-                    self._watch.finish()
-                self._tell_tensorflow()
+                try:
+                    if self._watch is not None and self._watch.stopped is None:
+                        self._watch.finish()
+                    self._tell_tensorflow()
+                except Exception as error:
+                    recording.fail("the end of the program", error)
                 whole = reason is None or self._wish.then_stop  # all that was to be recorded
                 recording.close(exit_status, reason, "complete" if whole else "stopped")
-            if self._functions is not None:
-                self._functions.release(streams=self._request.fresh_streams)
-            if self._sessions is not None:
-                self._sessions.release()
+            with contextlib.suppress(Exception):  # what was to be recorded is; these only free memory
+                if self._functions is not None:
+                    self._functions.release(streams=self._request.fresh_streams)
+                if self._sessions is not None:
+                    self._sessions.release()
 
     @property
     def stopped(self) -> int | None:
@@ -143,13 +150,18 @@ class _Session(Listener):
     ) -> Any:  # fmt: skip
         if os.getpid() != self._pid:
             return plain(context, name, inputs, outputs)
+        if self.failed and self._functions is None:
+            return plain(context, name, inputs, outputs)
         if self._functions is None:
             try:
                 self._start_functions(context, plain)
             except Exception as error:
                 self._give_up(error)
                 return plain(context, name, inputs, outputs)
-        self._hooks.attach()
+        try:
+            self._hooks.attach()
+        except Exception as error:
+            self._give_up(error)
         assert self._functions is not None
         if self._watch is not None:
             return self._watch.call(self._functions, context, name, inputs, outputs)
@@ -160,7 +172,8 @@ class _Session(Listener):
             return
         for part in (self._functions, self._data, self._watch):
             if part is not None:
-                part.forget(name)
+                with contextlib.suppress(Exception):  # it is called from destructors
+                    part.forget(name)
 
     def op_callback(self, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("graph") is not None or os.getpid() != self._pid or self.failed:
@@ -176,7 +189,13 @@ class _Session(Listener):
 
     def data_function(self, function: Any, dataset: Any) -> Any:
         context: Any = sys.modules["tensorflow.python.eager.context"]
-        if os.getpid() != self._pid or self.failed or not self.open().active:
+        if os.getpid() != self._pid or self.failed:
+            return function
+        try:
+            if not self.open().active:
+                return function
+        except Exception as error:
+            self._give_up(error)
             return function
         if not context.executing_eagerly() or not hasattr(function, "captured_inputs"):
             name = str(getattr(function, "name", "function"))
@@ -322,11 +341,16 @@ class _Session(Listener):
             recording.writer.journal({"kind": "info", "run": runinfo.of_tensorflow(context)})
 
     def _give_up(self, error: Exception) -> None:
-        """Recording could not begin: say so once; the program goes on."""
+        """Recording, or a part of it, could not begin: say so once; the program goes on."""
         if not self.failed:
             self.failed = True
-            print(f"tfbisect: nothing is recorded, the program goes on: {error}"[:500], file=sys.stderr)
-            self._hooks.remove()
+            if self._recording is None:
+                with contextlib.suppress(Exception):  # standard error can be closed
+                    print(f"tfbisect: nothing is recorded, the program goes on: {error}"[:500], file=sys.stderr)
+            else:
+                self._recording.fail("a part of the recorder", error)
+            # functions with random streams go on as their twins: other kernels would draw other numbers
+            self._hooks.remove(keep_calls=self._functions is not None and self._functions.has_streams)
 
 
 @contextlib.contextmanager

@@ -113,14 +113,17 @@ class FunctionRecorder:
         thread = recording.thread()
         if thread.muted:
             return self._plain(self._context, name, inputs, num_outputs)
-        live = recording.live
-        if not live and not self._must_be_twin(name.decode()):
-            return self._pass_by(name, inputs, num_outputs)
+        live, plan = recording.live, None
         try:
-            plan = self._plan(name.decode(), inputs, num_outputs)
+            if live or self._must_be_twin(name.decode()):
+                plan = self._plan(name.decode(), inputs, num_outputs)
         except Exception as error:
             recording.fail(f"preparing {name.decode()}", error)
-            return self._plain(self._context, name, inputs, num_outputs)
+            plan = self._drawing(name.decode())
+            if plan is None:
+                return self._plain(self._context, name, inputs, num_outputs)
+        if plan is None:
+            return self._pass_by(name, inputs, num_outputs)
         if not recording.active and not (plan.twin and plan.draws):
             return self._plain(self._context, name, inputs, num_outputs)
         call, limit = self._begin(plan, inputs) if live else (recording.new_call(), 0)
@@ -132,6 +135,11 @@ class FunctionRecorder:
             return outputs
         finally:
             self._end(plan, call, state, outputs or (), live)
+
+    def _drawing(self, name: str) -> Plan | None:
+        """A plan by which a function with a random stream ran before: it must go on as that twin, whatever happens."""
+        plans = (plan for key, plan in self._plans.items() if key[0] == name and plan.draws and plan.twin)
+        return next(plans, None)
 
     def _must_be_twin(self, name: str) -> bool:
         """Whether a function is its twin outside the recorded steps too: a random stream must not change kernels."""
@@ -147,8 +155,11 @@ class FunctionRecorder:
         recording = self._recording
         with recording.open_call(recording.new_call()):
             outputs = self._plain(self._context, name, inputs, num_outputs)
-        for tensor in outputs or ():
-            recording.made_earlier(tensor, optypes.user_name(name.decode()))
+        try:
+            for tensor in outputs or ():
+                recording.made_earlier(tensor, optypes.user_name(name.decode()))
+        except Exception as error:
+            recording.fail(f"results of {name.decode()}", error)
         return outputs
 
     def _run(
@@ -160,7 +171,11 @@ class FunctionRecorder:
             # NumPy arrays, not Python numbers: those would go through TensorFlow's cache of eager scalars
             row = np.full(PATH, -1, np.int64)
             row[0] = call
-            extra = [self._tensor(row), self._tensor(np.array([1, limit], np.int32))]
+            try:
+                extra = [self._tensor(row), self._tensor(np.array([1, limit], np.int32))]
+            except Exception as error:
+                self._recording.fail(f"arguments of {plan.user}", error)
+                return self._plain(self._context, name, inputs, num_outputs)
             manager = cancellation.context()
             try:
                 if manager is None:

@@ -291,16 +291,20 @@ class Recording:
                 return
             self.broken, self.active = True, False
             reason = f"{where}: {type(error).__name__}: {error}"
-            print(f"tfbisect: recording stopped, the program goes on: {reason}"[:500], file=sys.stderr)
+            _say(f"recording stopped, the program goes on: {reason}")
             with contextlib.suppress(Exception):
                 self._end("incomplete", None, reason)
 
     def close(self, exit_status: int | None, reason: str | None = None, status: str = "complete") -> None:
-        """End the trace."""
+        """End the trace. Nothing escapes from it: what could not be written is said once."""
         with self.lock:
             if self.active:
                 self.active = False
-                self._end(status, exit_status, reason)
+                try:
+                    self._end(status, exit_status, reason)
+                except Exception as error:
+                    self.broken = True
+                    _say(f"the end of the trace could not be written: {error}")
 
     def _end(self, status: str, exit_status: int | None, reason: str | None) -> None:
         for (name, op_type, why, _stack), count in self._opaque.items():
@@ -311,6 +315,11 @@ class Recording:
         self._write_reads()
         self.writer.journal({"kind": "end", "status": status, "exit": exit_status, "reason": reason})
         self.writer.close()
+
+
+def _say(what: str) -> None:
+    with contextlib.suppress(Exception):  # standard error can be closed, or full
+        print(f"tfbisect: {what}"[:500], file=sys.stderr)
 
 
 def array_of(tensor: Any) -> np.ndarray | None:
