@@ -1,7 +1,7 @@
 """What recording costs: `python tests/bench/steps.py [--only NAME ...] [--rounds 7] [--write]`.
 
-A plain and a recorded process of each program live side by side and run in turns, a few steps each, so that both see the same
-machine; one of them always waits. Shown are medians and their ratio. `--peer` adds TensorFlow's own Debugger V2
+A plain and a recorded process of each program live side by side and run in turns, a few steps each, so that both see
+the same machine; one of them always waits. Shown are medians and their ratio. `--peer` adds TensorFlow's own Debugger V2
 (`enable_dump_debug_info`, FULL_TENSOR). `--write` puts the table into RESULTS.md. Needs an otherwise idle machine.
 """
 
@@ -98,10 +98,9 @@ def measure(row: Row, rounds: int, peer: bool) -> str:
     ratio = statistics.median(two / one for one, two in times)
     dumped = f"{_dumping(row, rounds):.2f}" if peer else "-"
     one, two = (statistics.median(pair[side] for pair in times) * 1e3 for side in (0, 1))
-    return (
-        f"| {row.name} | {one:.2f} | {two:.2f} | {ratio:.2f} | {row.bar:.2f} | {firsts:.2f} | {memory[1] / memory[0]:.2f} "
-        f"| {size:.0f} | {dumped} |"
-    )
+    cells = [f"{one:.2f}", f"{two:.2f}", f"{ratio:.2f}", f"{row.bar:.2f}", f"{firsts:.2f}"]
+    cells += [f"{memory[1] / memory[0]:.2f}", f"{size:.0f}", dumped]
+    return f"| {row.name} | " + " | ".join(cells) + " |"
 
 
 def _dumping(row: Row, rounds: int) -> float:
