@@ -373,5 +373,3 @@ def test_a_program_under_debugger_v2(path: Path, tmp_path: Path) -> None:
     with tfbisect.record(path):
         assert run("recorded") == plain
     assert len(tfbisect.load(path).events) > 0
-
-
