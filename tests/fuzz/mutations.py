@@ -12,8 +12,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-
 from fuzz.hdf5 import Original
+
 from tfbisect import schema
 from tfbisect.tables import Trace
 
@@ -168,7 +168,9 @@ def journal_(original: Original, draw: Draw) -> bytes:
         lines[at] = _other_json(lines[at], draw)
     texts = [json.dumps(line).encode() for line in lines]
     if draw.random() < 0.1:
-        texts.insert(draw.randrange(len(texts)), draw.choice((b"[" * 50_000, b"\xff\xfe", b'{"a":' * 9000, b"9" * 9000)))
+        texts.insert(
+            draw.randrange(len(texts)), draw.choice((b"[" * 50_000, b"\xff\xfe", b'{"a":' * 9000, b"9" * 9000))
+        )
     return rebuilt({**original.tables, "journal": np.frombuffer(b"\n".join(texts) + b"\n", np.uint8)})
 
 
@@ -228,8 +230,8 @@ def elsewhere_(original: Original, draw: Draw) -> bytes:
         file[name] = h5py.SoftLink(draw.choice(("/" + name, "/commits", "/events", "/")))
 
     def bomb(file: Any) -> None:
-        data = np.zeros(2_000_000, rows.dtype)
-        file.create_dataset(name, data=data, chunks=(1_000_000,), maxshape=(None,), compression="gzip", shuffle=True)
+        data = np.zeros(300_000, rows.dtype)
+        file.create_dataset(name, data=data, chunks=(100_000,), maxshape=(None,), compression="gzip", shuffle=True)
 
     def sparse(file: Any) -> None:
         chunk = draw.choice((1, 2048, 2**18))
@@ -242,9 +244,7 @@ def elsewhere_(original: Original, draw: Draw) -> bytes:
     def group(file: Any) -> None:
         file.create_group(name)[name] = rows
 
-    return rebuilt(
-        original.tables, {name: draw.choice((external, outside, virtual, soft, bomb, sparse, typed, group))}
-    )
+    return rebuilt(original.tables, {name: draw.choice((external, outside, virtual, soft, bomb, sparse, typed, group))})
 
 
 def rebuilt(tables: dict[str, Any], instead: dict[str, Callable[[Any], None]] | None = None) -> bytes:

@@ -14,7 +14,8 @@ from tfbisect.reporters._text import basename, place
 
 SUFFIXES = ("xml",)
 SUITE = "tfbisect"
-_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
+# What XML 1.0 (section 2.2) cannot hold or changes when it is read, and what moves a terminal that shows it.
+_FORBIDDEN = re.compile(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(comparison: Comparison, page: Page) -> str:
