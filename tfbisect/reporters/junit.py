@@ -37,7 +37,7 @@ def render(comparison: Comparison, page: Page) -> str:
     suite.set("errors", str(len(suite.findall("testcase/error"))))
     suite.set("skipped", "0")
     ElementTree.SubElement(suite, "system-out").text = _clean(
-        "\n".join([f"{comparison.coverage.compared:,} values compared", *comparison.warnings])
+        "\n".join([f"{comparison.coverage.compared:,} values compared", *map(printable, comparison.warnings)])
     )
     root = ElementTree.Element("testsuites")
     root.append(suite)
