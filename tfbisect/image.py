@@ -8,6 +8,7 @@ import os
 import struct
 from typing import Any
 
+SUPERBLOCK = 3  # the version of those that are written in SWMR mode
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -63,6 +64,52 @@ class FileImage:
             into[: len(piece)] = piece
         self._at = start + done
         return done
+
+
+def check_names_index(image: FileImage) -> None:
+    """Refuse an index of table names that no writer of traces makes: HDF5 divides by the sizes that it declares.
+
+    Follows the root group's header (HDF5 file format, version 3, IV.A.1.b) to its "link info" message and that to the
+    header of a version 2 B-tree (III.A.2). Raises ValueError.
+    """
+    if image.superblock[8] < 2:
+        return  # of an older kind, which has no such index and is no trace
+    header = _at(image, struct.unpack("<Q", image.superblock[36:44])[0], 512)
+    if header[:5] != b"OHDR\2":
+        raise ValueError("the root group is of another version")
+    flags = header[5]
+    width = 1 << (flags & 3)
+    start = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
+    at = start + width
+    end = at + int.from_bytes(header[start:at], "little")
+    while at + 4 <= min(end, len(header)):
+        kind, size = header[at], int.from_bytes(header[at + 1 : at + 3], "little")
+        data = at + (6 if flags & 4 else 4)
+        if kind == _LINK_INFO:
+            tracked = header[data + 1]
+            if tracked & ~1:
+                raise ValueError("the table names are indexed in another way")
+            tree = struct.unpack("<Q", header[data + 10 + 8 * tracked : data + 18 + 8 * tracked])[0]
+            if tree == _NOWHERE:
+                return
+            if _at(image, tree, 16) != _NAMES:
+                raise ValueError("the index of table names is another")
+            return
+        at = data + size
+    raise ValueError("the root group has no index")
+
+
+_LINK_INFO = 2
+_NOWHERE = 2**64 - 1
+# A B-tree of names: version, type, bytes a node and a record, depth, the percentages at which nodes split and merge.
+_NAMES = b"BTHD" + struct.pack("<BBIHHBB", 0, 5, 512, 11, 0, 100, 40)
+
+
+def _at(image: FileImage, offset: int, size: int) -> bytes:
+    if offset > image.size:
+        raise ValueError("an address behind the end of the file")
+    image.seek(offset)
+    return image.read(size)
 
 
 def _lookup3(data: bytes) -> bytes:

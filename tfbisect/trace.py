@@ -31,7 +31,7 @@ from tfbisect.errors import (
     OutputExists,
     TfbisectError,
 )
-from tfbisect.image import FileImage
+from tfbisect.image import SUPERBLOCK, FileImage, check_names_index
 from tfbisect.model import Node
 from tfbisect.schema import BY_NAME, COMMITS, TABLES, Table
 from tfbisect.tables import Spans, Trace
@@ -491,6 +491,7 @@ def _opened(name: str, read: Callable[..., Any], *args: Any) -> Any:
                 found = "no HDF5 signature" if image.superblock else "an empty file"
                 raise NotATrace(f"trace {name}", found=found, expected="an HDF5 file")
             try:
+                check_names_index(image)
                 with h5py.File(image, "r") as file:
                     return read(file, name, image, *args)
             except Exception as error:  # of a damaged file h5py raises whatever its C library or NumPy stumbled over
@@ -507,6 +508,8 @@ def _damaged(name: str, error: BaseException) -> Damaged:
 
 def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
     number = _check_format(file, name)
+    if image.superblock[8] != SUPERBLOCK:
+        raise Damaged(f"trace {name}", found=f"a superblock of version {image.superblock[8]}", expected=SUPERBLOCK)
     there = schema.tables(number)
     commits = _dataset(file, name, schema.commits(number), image)
     rows, crcs = _last_commit(commits, len(there), name, image.marked)

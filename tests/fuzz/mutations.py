@@ -230,8 +230,8 @@ def elsewhere_(original: Original, draw: Draw) -> bytes:
         file[name] = h5py.SoftLink(draw.choice(("/" + name, "/commits", "/events", "/")))
 
     def bomb(file: Any) -> None:
-        data = np.zeros(2_000_000, rows.dtype)
-        file.create_dataset(name, data=data, chunks=(1_000_000,), maxshape=(None,), compression="gzip", shuffle=True)
+        data = np.zeros(300_000, rows.dtype)
+        file.create_dataset(name, data=data, chunks=(100_000,), maxshape=(None,), compression="gzip", shuffle=True)
 
     def sparse(file: Any) -> None:
         chunk = draw.choice((1, 2048, 2**18))

@@ -23,8 +23,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "unit"), str(TESTS.parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import minilang
 from fuzz.hdf5 import Original
@@ -44,8 +45,10 @@ PROGRAMS = (
     "def f x w p; h = MatMul x w; y = if p; a = Relu h; give a; else; b = Tanh h; give b; end; end\n"
     "v := Variable; u = RandomUniform q; y = f u t c; z = Sum y; ResourceApplyAdam v z; @1 k = Relu y",
 )
-FORBIDDEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "pickle.find_class",
-             "ctypes.dlopen", "shutil.rmtree", "os.remove", "os.rename")  # fmt: skip
+FORBIDDEN = (
+    "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "pickle.find_class",
+    "ctypes.dlopen", "shutil.rmtree", "os.remove", "os.rename",
+)  # fmt: skip
 
 
 Pairs = list[tuple[Original, Trace]]

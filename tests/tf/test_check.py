@@ -22,6 +22,7 @@ RUNS = 3
 
 def bits() -> dict[int, tuple[str, bytes]]:
     """The bytes of every live variable."""
+    gc.collect()  # what is left of earlier tests goes now, not while we look away
     found = {}
     for each in gc.get_objects():
         if issubclass(type(each), resource_variable_ops.BaseResourceVariable):

@@ -132,6 +132,14 @@ def test_every_hook_is_gone_afterwards(path: Path) -> None:
     assert [one == two for one, two in zip(before, after, strict=True)] == [True] * len(before)
 
 
+def test_a_function_whose_random_stream_goes_on_hears_of_no_eager_ops(path: Path) -> None:
+    draw = tf.function(lambda: tf.random.uniform([2], seed=3))
+    with tfbisect.record(path):
+        draw()
+    draw()
+    assert not context.context().op_callbacks
+
+
 def test_hooks_are_gone_after_an_error_too(path: Path) -> None:
     before = context.Context.call_function
     with pytest.raises(ZeroDivisionError), tfbisect.record(path):

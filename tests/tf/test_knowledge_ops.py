@@ -25,17 +25,20 @@ def registered() -> dict[str, Any]:
     return {op.name: op for op in listed.op}
 
 
+OURS = {"Weight"}  # no op: what `tfbisect.keras.Digest` records
+
+
 def test_every_op_type_named_exists(registered: dict[str, Any]) -> None:
     for entry in knowledge.entries():
         for name in entry.op_types:
             if "*" in name:
                 assert fnmatch.filter(registered, name), (entry.id, name)
             else:
-                assert name in registered or name in entry.historic, (entry.id, name)
+                assert name in registered or name in OURS or name in entry.historic, (entry.id, name)
         assert not set(entry.historic) & set(registered), entry.id
     for name in knowledge.known_op_types():
         historic = any(name in entry.historic for entry in knowledge.entries())
-        assert name in registered or historic, name
+        assert name in registered or name in OURS or historic, name
 
 
 def test_the_legacy_random_ops_are_those_tensorflow_leaves_unordered() -> None:

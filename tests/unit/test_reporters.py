@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import unicodedata
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -147,6 +148,44 @@ def test_strings_of_a_trace_can_neither_style_nor_move_the_text(hostile):
     text = render(comparison, "terminal", Page(200))
     assert "[bold red]x[/] :bomb:" in text
     assert all(char.isprintable() or char == "\n" for char in text)
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x00\x9b31m\u202e</script><img src=x onerror=alert(1)>]]>&<!--\n::error::\r'\"`$(id)`"
+
+
+@pytest.mark.parametrize("format", formats())
+def test_names_reach_no_terminal_browser_or_shell_as_more_than_text(format):
+    """Whatever the reporter: no control characters, no markup, no lines of their own."""
+    culprit = dataclasses.replace(
+        CULPRIT,
+        op_type=EVIL,
+        name=EVIL,
+        function=EVIL,
+        device=EVIL,
+        b=Counterpart(EVIL, 2, 2, ()),
+        explanation=EVIL,
+        source=Source(EVIL, 1, EVIL, EVIL),
+        forward_of=ForwardOp(EVIL, EVIL, Source(EVIL, 1, EVIL, EVIL)),
+        inputs=(InputState(EVIL, EVIL, True),),
+        causes=(Cause(EVIL, EVIL, "high", EVIL, EVIL, EVIL),),
+    )
+    comparison = dataclasses.replace(
+        COMPARISON,
+        runs=({"path": EVIL, "argv": [EVIL]}, {"path": EVIL, "argv": [EVIL]}),
+        warnings=(EVIL,),
+        environment=(EnvironmentDifference(EVIL, (EVIL, EVIL)),),
+        coverage=Coverage(1, 0, 0, (Opaque(EVIL, EVIL, EVIL, 1, Source(EVIL, 1, EVIL, EVIL)),)),
+        culprits=(culprit, culprit),
+    )
+    text = render(comparison, format, Page(200))
+
+    def control(text):
+        return sorted(char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs") and char != "\n")
+
+    assert control(text) == control(render(COMPARISON, format, Page(200)))  # scripts inlined in a page have some
+    assert "\n::error::" not in text
+    if format in ("html", "junit"):
+        assert "<img src=x" not in text and "<!--\n::" not in text
 
 
 def test_sizes_are_said_as_a_person_would():

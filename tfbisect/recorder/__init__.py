@@ -159,7 +159,8 @@ class _Session(Listener):
                 self._give_up(error)
                 return plain(context, name, inputs, outputs)
         try:
-            self._hooks.attach()
+            if self._recording is None or self._recording.active:  # else only functions with random streams go on
+                self._hooks.attach()
         except Exception as error:
             self._give_up(error)
         assert self._functions is not None

@@ -14,7 +14,8 @@ from tfbisect.reporters._text import basename, place
 
 SUFFIXES = ("xml",)
 SUITE = "tfbisect"
-_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
+# What XML 1.0 (section 2.2) cannot hold or changes when it is read, and what moves a terminal that shows it.
+_FORBIDDEN = re.compile(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(comparison: Comparison, page: Page) -> str:
@@ -36,7 +37,7 @@ def render(comparison: Comparison, page: Page) -> str:
     suite.set("errors", str(len(suite.findall("testcase/error"))))
     suite.set("skipped", "0")
     ElementTree.SubElement(suite, "system-out").text = _clean(
-        "\n".join([f"{comparison.coverage.compared:,} values compared", *comparison.warnings])
+        "\n".join([f"{comparison.coverage.compared:,} values compared", *map(printable, comparison.warnings)])
     )
     root = ElementTree.Element("testsuites")
     root.append(suite)
