@@ -68,7 +68,10 @@ class Watch:
             recording.fail(f"following the steps at {name.decode()}", error)
         results = functions.call(name, inputs, outputs)
         if self._keeper is not None and recording.active:
-            self._keeper.called([inputs[index] for index in written], results or () if outermost else ())
+            try:
+                self._keeper.called([inputs[index] for index in written], results or () if outermost else ())
+            except Exception as error:
+                recording.fail(f"the state after {name.decode()}", error)
         if outermost:
             self.ran()
         return results
@@ -100,7 +103,10 @@ class Watch:
     def fetched(self, values: Sequence[Any]) -> None:
         """A v1 Session has given these arrays to the program."""
         if self._keeper is not None and self._recording.active:
-            self._keeper.fetched(values)
+            try:
+                self._keeper.fetched(values)
+            except Exception as error:
+                self._recording.fail("what a Session gave", error)
 
     def forget(self, name: str) -> None:
         """A function is gone."""
