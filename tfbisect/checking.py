@@ -13,7 +13,7 @@ from typing import Any
 
 from tfbisect import recorder, trace
 from tfbisect.comparison import compare
-from tfbisect.errors import CannotWrite, Usage
+from tfbisect.errors import CannotWrite, EmptyTrace, Usage
 from tfbisect.model import Comparison, NodeFlag
 from tfbisect.tables import Trace
 
@@ -31,7 +31,8 @@ def check(fn: Callable[..., Any], *args: Any, runs: int = 5, keep: str | os.Path
     make it. runs: at most so many runs are compared with the first; the first that differs ends it. keep: a folder for
     the traces `run1.h5`, `run2.h5`, ... of the runs, for `tfbisect.replay` or a report; by default they are deleted.
 
-    Raises Usage, OutputExists, and what `fn` itself raises; the state is put back then too.
+    Raises Usage, OutputExists, EmptyTrace where no TensorFlow op ran, and what `fn` itself raises; the state is put back
+    then too.
     """
     if not callable(fn):
         raise Usage("check", found=type(fn).__name__, expected="something to call and its arguments")
@@ -77,9 +78,14 @@ def _repeated(run: Callable[[], Any], state: Any, folder: Path, runs: int) -> Co
     first = folder / "run1.h5"
     for number in range(1, runs + 1):
         path = folder / f"run{number}.h5"
-        with recorder.record_afresh(path):
+        with recorder.record_afresh(path) as recorded:
             state.put_back()  # recorded too: so it is known that the variables begin equal
+            before = recorded()
             run()
+            if recorded() == before:
+                raise EmptyTrace(
+                    "check", found="no TensorFlow op in what was called", expected="one that can be compared"
+                )
         if number == 1:
             continue
         comparison = compare(first, path)

@@ -60,8 +60,12 @@ def tf_repeatable(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
     def repeatable(fn: Callable[..., Any], *args: Any, runs: int = RUNS) -> "Comparison":
         from tfbisect.checking import check
+        from tfbisect.errors import EmptyTrace
 
-        comparison = check(fn, *args, runs=runs)
+        try:
+            comparison = check(fn, *args, runs=runs)
+        except EmptyTrace as error:
+            pytest.fail(f"tfbisect: {error}", pytrace=False)
         if comparison.verdict != "identical":
             pytest.fail(_report(comparison), pytrace=False)
         return comparison

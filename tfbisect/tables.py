@@ -47,7 +47,8 @@ class Trace(Shown):
     structured arrays with the columns of `schema`. Rows that refer to what is not there were dropped, and `problems`
     says how many: what they stood for is *not recorded*. A link is kept if the call it leads to is missing (that
     call had not ended): use `call_row`. `reads`: (moment, call, result) of each value that Python looked at, the first
-    time; a moment is a number between call ids, and `info["options"]["reads"]` says whether looks were recorded.
+    time; a moment is a number between call ids, or that of the first call after it; `info["options"]["reads"]` says
+    whether looks were recorded.
     """
 
     def __init__(self, path: str, tables: Mapping[str, Array], values: Callable[[Spans], list[bytes]]) -> None:

@@ -103,6 +103,14 @@ def test_a_folder_that_does_not_exist(cli, program):
     assert "no/such/a.h5" in done.stderr
 
 
+def test_a_file_that_cannot_be_made_costs_the_recording_and_nothing_of_the_program(cli, program, tmp_path):
+    (tmp_path / "gone").mkdir()
+    text = "import shutil, sys\nshutil.rmtree('gone')\nimport tensorflow as tf\nprint(float(tf.exp(0.0)))\nsys.exit(3)"
+    done = cli("record", "-o", "gone/a.h5", program(text))
+    assert (done.returncode, done.stdout) == (3, "1.0\n"), done.stderr
+    assert done.stderr.count("tfbisect: ") == 1 and "gone/a.h5" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_a_program_that_recorded_nothing(cli, program):
     cli("record", "-o", "a.h5", program("print(1)"))
     done = cli("compare", "a.h5", "a.h5")

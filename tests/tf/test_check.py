@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import resource_variable_ops
 
 import tfbisect
-from tfbisect.errors import Usage
+from tfbisect.errors import EmptyTrace, Usage
 from tfbisect.model import Comparison, Culprit
 
 RUNS = 3
@@ -276,3 +276,10 @@ def test_traces_are_kept_where_they_are_wanted(tmp_path):
 def test_what_makes_no_sense_is_told(arguments):
     with pytest.raises(Usage):
         tfbisect.check(arguments.get("fn", lambda: None), runs=arguments.get("runs", 2))
+
+
+def test_what_runs_no_tensorflow_op_is_not_called_identical() -> None:
+    kept = tf.Variable([1.0, 2.0])
+    with pytest.raises(EmptyTrace, match="no TensorFlow op"):
+        tfbisect.check(lambda: 3, runs=2)
+    assert kept.numpy().tolist() == [1.0, 2.0]

@@ -152,11 +152,39 @@ def test_one_recording_at_a_time(path: Path) -> None:
         pass
 
 
+def test_values_that_are_no_policy(path: Path) -> None:
+    with pytest.raises(errors.Usage, match="unterminated"), tfbisect.record(path, values="["):
+        pass
+    assert not path.exists()
+
+
 def test_an_existing_file_is_kept(path: Path) -> None:
     path.write_text("mine")
     with pytest.raises(errors.OutputExists), tfbisect.record(path):
         pass
     assert path.read_text() == "mine"
+
+
+BEFORE_TENSORFLOW = """
+import shutil, sys
+import tfbisect
+try:
+    with tfbisect.record(sys.argv[1] + "/a.h5", data=True):
+        shutil.rmtree(sys.argv[1])
+        import tensorflow as tf
+        print([int(x) for x in tf.data.Dataset.range(2).map(lambda x: x + 1)])
+        raise KeyError("mine")
+except KeyError as error:
+    print("passed on", error)
+"""
+
+
+def test_a_file_that_cannot_be_made_later_is_a_warning_and_the_program_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    command = [sys.executable, "-c", BEFORE_TENSORFLOW, str(tmp_path / "gone")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "[1, 2]\npassed on 'mine'\n"), done.stderr
+    assert done.stderr.count("tfbisect: nothing is recorded") == 1 and "Traceback" not in done.stderr
 
 
 def test_seeds_and_streams_are_untouched(path: Path) -> None:

@@ -261,3 +261,30 @@ def test_names_of_graph_kinds_do_not_count_as_values_of_pythons(path: Path) -> N
         if node.op == ENTERING_STATE
     )
     assert flags == {False: 3}  # two variables and the loss of the step before
+
+
+def test_what_python_looked_at_before_the_window_is_told_where_it_enters(path: Path) -> None:
+    v = tf.Variable(tf.ones([3]))
+
+    @tf.function
+    def train(x: tf.Tensor) -> tf.Tensor:
+        v.assign_sub(0.1 * v * x)
+        return tf.reduce_sum(v)
+
+    total = tf.constant(1.0)
+    with tfbisect.record(path, steps="2:4"):
+        for _ in range(5):
+            total = train(total)
+            float(total)
+    trace = tfbisect.load(path)
+    assert trace.problems == ()
+    entering = [int(call["id"]) for call in trace.calls
+                if trace.graphs[int(call["graph"])].name == f"{ENTERING_STATE} train"]  # fmt: skip
+    inside = [int(call["id"]) for call in trace.calls if trace.graphs[int(call["graph"])].name == "train"]
+    assert len(entering) == 1 and len(inside) == 2
+    assert [(call, result) for _moment, call, result in trace.reads] == [
+        (entering[0], 0),
+        (inside[0], 0),
+        (inside[1], 0),
+    ]
+    assert trace.reads[0][0] == entering[0] < inside[0] < trace.reads[1][0] < inside[1] < trace.reads[2][0]

@@ -52,6 +52,15 @@ def test_floats_of_two_types_are_compared_as_numbers_in_the_coarser_ones_ulp():
     assert not error(a, b, Tolerance(rtol=1e-4)).within
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_integers_beyond_what_a_float_holds_are_told_apart(dtype):
+    a = np.array([2**62, 7], dtype)
+    b = a + np.array([1, 0], dtype)
+    assert error(a, a, Tolerance(ulp=4)).within and not error(a, b, Tolerance(ulp=4)).within
+    assert not error(a, b, Tolerance(atol=0.5)).within and error(a, b, Tolerance(atol=1.0)).within
+    assert error(a, b, Tolerance(rtol=1e-6)).within and error(a, b, Tolerance(ulp=4)).max_abs == 1
+
+
 def test_what_is_no_number_or_has_another_shape_is_beyond_every_tolerance():
     everything = Tolerance(rtol=1, atol=1e9)
     assert not error(np.zeros(2), np.zeros(3), everything).within

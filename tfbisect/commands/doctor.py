@@ -28,9 +28,10 @@ def run(options: argparse.Namespace) -> int:
     hooks = len(support.PRIVATE) - len(found.missing)
     rows += [("private names", f"{hooks} of {len(support.PRIVATE)} are there"), ("recording", found.recording)]
     lines = [f"{name:<{_WIDTH}}{printable(value)}\n" for name, value in rows]
-    lines.append("\nsettings that are on here (a program can set others)\n")
+    lines.append("\nsettings of determinism here (a program can set others)\n")
+    width = max(_WIDTH, *map(len, found.settings)) + 2
     for name, value in found.settings.items():
-        lines.append(f"  {name:<{_WIDTH + 2}}{'not set' if value is None else printable(value)}\n")
+        lines.append(f"  {name:<{width}}{'not set' if value is None else printable(value)}\n")
     lines += [f"\nproblem: {printable(problem)}\n" for problem in found.problems]
     lines.append("\nnext: pip install tensorflow==2.21\n" if found.problems else "\nprograms can be recorded here\n")
     write(sys.stdout, "".join(lines))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
 from tfbisect.recorder import treatment
 from tfbisect.recorder.hooks import Hooks, Listener
+from tfbisect.recorder.policy import ValuePolicy, pattern
 from tfbisect.recorder.stacks import UserCode
 from tfbisect.recorder.window import PLAIN, Window, Wish
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tfbisect.recorder.data import DataRecorder
     from tfbisect.recorder.eager import EagerRecorder
     from tfbisect.recorder.function import FunctionRecorder
-    from tfbisect.recorder.policy import ValuePolicy
     from tfbisect.recorder.recording import Recording
     from tfbisect.recorder.session import SessionRecorder
     from tfbisect.recorder.watch import Watch
@@ -68,11 +68,12 @@ class _Session(Listener):
     def __init__(self, request: _Request, begun: _Begun | None = None) -> None:
         self.path = Path(request.path)
         if self.path.exists() and not request.force:
-            raise OutputExists(self.path)
+            raise OutputExists(f"trace {self.path}", found="a file or folder of that name", expected="none")
         if not self.path.absolute().parent.is_dir():
             raise Usage(f"output {self.path}", found="no such folder", expected="an existing folder")
         if request.xla not in ("opaque", "expand"):
             raise Usage("xla", found=request.xla, expected="opaque or expand")
+        pattern(request.values)
         self.wants_data = request.data
         self._request, self._wish, self._begun = request, request.wish, begun
         self._lock = threading.RLock()
@@ -100,7 +101,7 @@ class _Session(Listener):
     def stop(self, exit_status: int | None = None, reason: str | None = None) -> None:
         """End the trace and take the hooks out. A second call does nothing. Errors of tfbisect's own are only said."""
         with self._lock:
-            if os.getpid() != self._pid:
+            if os.getpid() != self._pid or self.unopened:
                 return
             try:
                 recording = self.open()
@@ -124,14 +125,23 @@ class _Session(Listener):
                     self._sessions.release()
 
     @property
+    def unopened(self) -> bool:
+        """Whether the trace could not be made, as was said then."""
+        return self.failed and self._recording is None
+
+    @property
     def stopped(self) -> int | None:
         """The exit status that the program was ended with before its own end; None if it was not."""
         return self._watch.stopped if self._watch is not None else None
 
     @property
+    def events(self) -> int:
+        """How many values were recorded so far."""
+        return self._recording.events if self._recording is not None else 0
+
+    @property
     def summary(self) -> str:
-        recording = self._recording
-        events = recording.events if recording else 0
+        recording, events = self._recording, self.events
         note = " (incomplete: see the warning above)" if recording and recording.broken else ""
         compared = self._watch.compared if self._watch is not None else ""
         return f"trace {printable(self.path)}: {events:,} events{compared}{note}"
@@ -254,7 +264,6 @@ class _Session(Listener):
         with self._lock:
             if self._recording is None:
                 from tfbisect.recorder import runinfo
-                from tfbisect.recorder.policy import ValuePolicy
                 from tfbisect.recorder.recording import Recording
 
                 request, steps = self._request, None
@@ -378,15 +387,16 @@ def record(
 
 
 @contextlib.contextmanager
-def record_afresh(path: str | os.PathLike[str], *, values: str = "auto") -> Iterator[None]:
+def record_afresh(path: str | os.PathLike[str], *, values: str = "auto") -> Iterator[Callable[[], int]]:
     """`record`, but functions with random streams of their own begin those anew, and leave the program's untouched.
 
     The twin of such a function has kernels of its own; here it goes with the recording. So the same call draws the same
-    numbers each time it is recorded. The program continues its streams where they stood before.
+    numbers each time it is recorded. The program continues its streams where they stood before. The block gets a
+    function that tells how many values were recorded so far.
     """
     session = _begin(_Request(path, values, False, "opaque", False, sys.argv, None, PLAIN, fresh_streams=True))
     try:
-        yield
+        yield lambda: session.events
     finally:
         _finish(session, None)
 
@@ -417,7 +427,8 @@ def run_program(
 
     def close() -> None:
         _finish(session, status[0])
-        print(f"tfbisect: {session.summary}", file=sys.stderr)
+        if not session.unopened:
+            print(f"tfbisect: {session.summary}", file=sys.stderr)
 
     atexit.register(close)
     _close_before_hard_exit(session)
@@ -425,6 +436,8 @@ def run_program(
     if session.stopped is not None:
         ended = session.stopped
     status[0] = ended
+    if session.unopened:
+        return ended
     if endstate := os.environ.get("TFBISECT_END_STATE"):
         session.write_end_state(endstate, ended)
     session.open()  # where nothing ran TensorFlow: while the interpreter ends, h5py cannot be imported any more

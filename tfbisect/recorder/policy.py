@@ -6,10 +6,20 @@ Counts what it drops. Stores nothing itself.
 import re
 from dataclasses import dataclass, field
 
+from tfbisect.errors import Usage
+
 AUTO_TENSOR_BYTES = 4096
 AUTO_TRACE_BYTES = 256 * 2**20
 TOO_LARGE = "values over 4 KiB"
 NO_LIMIT = 2**31 - 1  # a StridedSlice inside a twin takes an int32
+
+
+def pattern(policy: str) -> "re.Pattern[str]":
+    """The regular expression of a policy. Raises Usage when it is none."""
+    try:
+        return re.compile(policy)
+    except re.error as error:
+        raise Usage(f"values {policy}", found=error, expected="none, auto, all or a regular expression") from error
 
 
 @dataclass(slots=True)
@@ -17,7 +27,7 @@ class ValuePolicy:
     """`policy`: "none"; "auto": tensors up to 4 KiB, 256 MiB a trace, earliest first; "all"; else a regular expression.
 
     The expression is searched in labels: `function/node` for an op of a function, `OpType at file.py:line` for an eager
-    op. Raises re.error when it is none.
+    op. Raises Usage when it is none.
     """
 
     policy: str = "auto"
@@ -27,7 +37,7 @@ class ValuePolicy:
 
     def __post_init__(self) -> None:
         if self.policy not in ("none", "auto", "all"):
-            self._pattern = re.compile(self.policy)
+            self._pattern = pattern(self.policy)
 
     def wants(self, label: str) -> bool:
         """Whether values of this op may be kept at all."""

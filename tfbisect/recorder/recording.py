@@ -188,6 +188,8 @@ class Recording:
             known = tensor.__dict__[PRODUCER] = (self._token, maker(tensor, thread, taker, stack), 0)
         elif known[1] == EARLIER and self.entering is not None:
             call = self.entering.value(tensor, thread, taker, stack, known[2])
+            if tensor.__dict__.get(READ) == self._token:  # before the recorded steps, so before this call
+                self._reads.append((call, call, 0))
             known = tensor.__dict__[PRODUCER] = (self._token, call, 0)
         return known[1], known[2]
 
@@ -199,7 +201,8 @@ class Recording:
                 return
             if tensor.__dict__.get(READ) != self._token:
                 tensor.__dict__[READ] = self._token
-                self._reads.append((self.new_call(), known[1], known[2]))
+                if known[1] != EARLIER:
+                    self._reads.append((self.new_call(), known[1], known[2]))
         except Exception as error:
             self.fail("a tensor that Python looked at", error)
 

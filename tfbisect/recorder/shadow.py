@@ -5,6 +5,7 @@ second execution is in `shadow_ops`.
 """
 
 import collections
+import os
 import sys
 import tempfile
 import threading
@@ -70,9 +71,13 @@ class _Session(recorder._Session):
                 self._functions.ledger = self.ledger
 
     def session_run(self, session: Any, plain: Callable[..., Any], *args: Any) -> Any:
-        recording = self.open()
-        with recording.lock:
-            recording.unseen("Session.run", "Session.run", "v1 sessions run as they are")
+        if os.getpid() == self._pid and not self.failed:
+            try:
+                recording = self.open()
+                with recording.lock:
+                    recording.unseen("Session.run", "Session.run", "v1 sessions run as they are")
+            except Exception as error:
+                self._give_up(error)
         return plain(session, *args)
 
 
