@@ -288,6 +288,14 @@ def test_the_settings_that_differ_are_named() -> None:
     assert "{" not in cause.explanation and "()" not in cause.explanation
 
 
+def test_what_the_program_was_told_explains_other_ops_better_than_a_guess_at_a_set() -> None:
+    told = evidence("ExpandDims", "structure", environment={"environment.DOCS": ("20", "7")})
+    assert {c.id: c.confidence for c in causes_for(told) if c.id in ("hash-order", "started-differently")} == {
+        "started-differently": "medium",
+        "hash-order": "low",
+    }
+
+
 # --- what rules a cause out -------------------------------------------------------------------------------------------
 
 

@@ -46,7 +46,9 @@ def _structure_hash(evidence: Evidence) -> Confidence | None:
         return None
     differing = evidence.differing(HASH)
     if evidence.category == "structure":
-        likely = hash_is_salted(evidence) and evidence.op_type not in ELEMENT
+        # What the program was told to do otherwise explains other ops better than a guess at a set.
+        told = bool(evidence.differing(PROGRAM))
+        likely = hash_is_salted(evidence) and evidence.op_type not in ELEMENT and not told
         return "high" if differing else "medium" if likely else "low"
     return "medium" if differing else None
 
