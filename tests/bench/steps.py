@@ -1,8 +1,8 @@
 """What recording costs: `python tests/bench/steps.py [--only NAME ...] [--rounds 7] [--write]`.
 
 A plain and a recorded process of each program live side by side and run in turns, a few steps each, so that both see
-the same machine; one of them always waits. Shown are medians and their ratio. `--peer` adds TensorFlow's own Debugger V2
-(`enable_dump_debug_info`, FULL_TENSOR). `--write` puts the table into RESULTS.md. Needs an otherwise idle machine.
+the same machine; one of them always waits. Shown are medians and their ratio. `--peer` adds TensorFlow's own Debugger
+V2 (`enable_dump_debug_info`, FULL_TENSOR). `--write` puts the table into RESULTS.md. Needs an otherwise idle machine.
 """
 
 import argparse
