@@ -31,8 +31,8 @@ def check(fn: Callable[..., Any], *args: Any, runs: int = 5, keep: str | os.Path
     make it. runs: at most so many runs are compared with the first; the first that differs ends it. keep: a folder for
     the traces `run1.h5`, `run2.h5`, ... of the runs, for `tfbisect.replay` or a report; by default they are deleted.
 
-    Raises Usage, OutputExists, EmptyTrace where no TensorFlow op ran, and what `fn` itself raises; the state is put back
-    then too.
+    Raises Usage, OutputExists, EmptyTrace where no TensorFlow op ran, and what `fn` itself raises; the state is put
+    back then too.
     """
     if not callable(fn):
         raise Usage("check", found=type(fn).__name__, expected="something to call and its arguments")
