@@ -21,7 +21,7 @@ from tfbisect.model import OP_BY_OP, GraphKind, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
 from tfbisect.receivers import plain_receivers
-from tfbisect.seen import Seen
+from tfbisect.seen import Seen, only_asked
 from tfbisect.stores import Stores
 from tfbisect.written import Change, Written
 
@@ -143,6 +143,10 @@ class _Bisection:
         if kind == SiteKind.ARG:
             return self._verdict(self._argument(row, other))
         outcome = self._inputs(row, other)
+        if outcome.status != Status.DIFFERS or outcome.finding is not None:
+            # The variables that one run only has are found where they are used.
+            if only_asked(self.a, row) and only_asked(self.b, other):
+                return Judgement(What.QUIET)
         if dtype == VARIANT and outcome.status != Status.DIFFERS:
             return Judgement(What.QUIET)
         if outcome.status < Status.UNKNOWN and self._changed(row, other):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tfbisect.alignment import Alignment
 from tfbisect.flow import CALLS, EXITS, MERGES, Flow
-from tfbisect.model import SiteKind, Source
+from tfbisect.model import CallState, SiteKind, Source
 from tfbisect.provenance import Handle, Kind, Ref, Terminal, Write
 from tfbisect.upstream import above, leaves
 
@@ -104,6 +104,7 @@ class Equality:
         self._extras: dict[tuple[int, int], Extra] = {}
         self._lines: dict[tuple[int, int], set[Any]] = {}  # of a function of a run
         self._equal_states: set[tuple[int, int]] = set()
+        self._by_call: dict[int, list[int]] | None = None  # differences of each call of A
         self._depth = 0
 
     # -- bits --------------------------------------------------------------------------------------------------------
@@ -355,6 +356,10 @@ class Equality:
         to_other = pairs.to_a if side else pairs.to_b
         if to_other[node] < 0:
             return None
+        if other.trace.calls["state"][there] == CallState.FAILED:
+            # What an error left undone comes from whatever had gone another way in that call.
+            failed = self._differences_in(there if side else call)
+            return Outcome(Status.DIFFERS, failed) if failed else UNKNOWN
         if self._depth > 40:
             return UNKNOWN
         self._depth += 1
@@ -362,6 +367,14 @@ class Equality:
             return combined(self._choices(side, call, there, node, to_other, path))
         finally:
             self._depth -= 1
+
+    def _differences_in(self, call: int) -> tuple[int, ...]:
+        """The differences in a call of A."""
+        if self._by_call is None:
+            self._by_call = {}
+            for number, (row, _) in enumerate(self.pairs):
+                self._by_call.setdefault(self.a.event_call[row], []).append(number)
+        return tuple(self._by_call.get(call, ()))
 
     def _choices(
         self, side: int, call: int, there: int, node: int, to_other: Sequence[int], path: int

@@ -15,7 +15,7 @@ import numpy as np
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality, Status
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
-from tfbisect.provenance import Run
+from tfbisect.provenance import Kind, Run
 
 READ_DEPTH = 3  # ops between a variable's write and what Python gets of it: the read, and copies
 _HOST = int(NodeFlag.HOST)
@@ -182,6 +182,15 @@ class Seen:
         a, b = self._equality.runs
         one, two = self._equality.pairs[number]
         return a.trace.shape(a.event_shape[one]) != b.trace.shape(b.event_shape[two])
+
+
+def only_asked(run: Run, row: int) -> bool:
+    """Whether a value tells nothing but which variables are set: TensorFlow asks so for all that a function made."""
+    flow, node, _slot, _kind = run.node_of(row)
+    call, path = run.event_call[row], run.event_path[row]
+    edges = flow.data_inputs(node)
+    above = [run.terminal(run.input_ref(call, flow, node, edge, path)) for edge in edges]
+    return bool(above) and all(one.kind == Kind.EVENT and run.node(one.row).op == "VarIsInitializedOp" for one in above)
 
 
 def _says(run: Run) -> bool:

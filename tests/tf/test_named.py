@@ -526,3 +526,51 @@ def test_a_constant_that_tensorflow_made_of_something_is_not_blamed(tmp_path: Pa
     result = compared(tmp_path, program)
     assert result.verdict != "identical"
     assert not any("x + x" in c.source.text for c in result.culprits if c.source is not None), result.culprits
+
+
+def test_what_an_error_left_undone_comes_from_what_the_failed_call_was_given(tmp_path: Path) -> None:
+    def program() -> None:
+        weights, velocity = tf.Variable(X), tf.Variable(tf.zeros_like(X))
+        prepared = tf.function(lambda number: planted(X, number))
+
+        @tf.function
+        def step(x: tf.Tensor) -> None:
+            tf.debugging.assert_near(x, X)
+            velocity.assign(0.5 * velocity + x)
+            weights.assign_sub(0.1 * velocity)
+
+        for number in range(4):
+            x = prepared(tf.constant(number))
+            try:
+                step(x)
+            except tf.errors.InvalidArgumentError:
+                continue
+
+    named(compared(tmp_path, program))
+
+
+def test_how_many_variables_a_function_made_is_not_named_before_the_op_that_uses_the_other_one(tmp_path: Path) -> None:
+    def program() -> None:
+        made: dict[str, tf.Variable] = {}
+        biased = run_b
+
+        @tf.function
+        def net(x: tf.Tensor) -> tf.Tensor:
+            if not made:
+                made["kernel"] = tf.Variable(X)
+                if biased:
+                    made["bias"] = tf.Variable(tf.ones([4]))
+            y = tf.matmul(x, made["kernel"])
+            if biased:
+                y = tf.subtract(y, made["bias"])  # in run B only
+            return tf.nn.relu(y)
+
+        for _ in range(2):
+            change = net(X)
+            made["kernel"].assign_sub(0.1 * change)
+
+    result = compared(tmp_path, program)
+    first = result.culprits[0]
+    assert (first.op_type, first.category) == ("Sub", "structure")
+    assert first.source is not None and "in run B only" in first.source.text
+    assert not {"Pack", "VarIsInitializedOp"} & {culprit.op_type for culprit in result.culprits}
