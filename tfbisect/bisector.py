@@ -103,6 +103,7 @@ class _Bisection:
         self.judged: list[Judgement] = []
         self._pipelines = Pipelines(self.a, self.pairs)
         self._alike_graphs: dict[tuple[int, int], bool] = {}
+        self._shuffled: set[int] = set()  # undecided values of Python's that are data in another order
 
     def findings(self) -> Findings:
         plain = plain_receivers(self.equality, self._alike)
@@ -124,7 +125,8 @@ class _Bisection:
         if all(suspect.tier == 2 for suspect in suspects) and not live.isdisjoint(undecided):
             # What reaches the results is undecided: what dies out is not its name, unless Python looked at it before.
             first = min(self._asked(self.pairs[number][0]) for number in live.intersection(undecided))
-            known = [each for each in suspects if self._known(each, first, effects, seen)]
+            # Data in another order may as well have been shuffled without looking: then nobody can say.
+            known = [each for each in suspects if self._known(each, first, effects, seen) and not self._shuffled]
             suspects = [replace(each, tier=1, contained=False) for each in known]
         return Findings(_ranked(suspects, self._kin), self.judged, self.equality, effects, names, undecided)
 
@@ -429,10 +431,11 @@ class _Bisection:
                     if late and not constant and digests in known:  # bit for bit what differed before
                         self.judged[number] = Judgement(What.RECEIVER, (known[digests],))
                         continue
-                    late = late and not (self._asked(row) <= lasting and seen.reordered(row, other))
                 else:
                     late = False
                 if late:
+                    if finding is None and self._asked(row) <= lasting and seen.reordered(row, other):
+                        self._shuffled.add(number)
                     reason = "Python may have made it from an earlier difference"
                     self.judged[number] = Judgement(What.UNDECIDED, reason=reason)
             if not constant and self.a.scheme(row) == self.a.schemes["host"]:

@@ -164,6 +164,7 @@ def test_compare_real_files(cli, tmp_path):
     a, b = write_trace(tmp_path / "a.h5"), write_trace(tmp_path / "b.h5", result=3)
     same = cli("compare", a, a)
     assert same.returncode == 0 and same.stdout.startswith("IDENTICAL"), same.stderr
+    assert "given more than once" in same.stderr
     done = cli("compare", a, b)
     assert done.returncode == 1 and done.stdout.startswith("DIVERGED  first at MatMul, line 4 of train.py"), done.stderr
     assert done.stderr == ""

@@ -5,8 +5,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from tfbisect.commands._shared import PROGRAM, check_free, check_not_input, formats, report
-from tfbisect.errors import Usage
+from tfbisect.commands._shared import PROGRAM, check_free, check_not_input, formats, report, say
+from tfbisect.errors import Usage, printable
 
 HELP = "compare traces: which op diverged first, where and why"
 
@@ -46,6 +46,9 @@ def run(options: argparse.Namespace) -> int:
     if output is not None:
         check_not_input(output, [Path(trace) for trace in options.traces])
         check_free(output, options.force)
+    twice = [trace for number, trace in enumerate(options.traces) if trace in options.traces[:number]]
+    if twice:
+        say(f"{printable(twice[0])} is given more than once: a run is always equal to itself")
     what = f"comparing {len(options.traces)} traces"
     with progress.shown(sys.stderr, lambda: what):
         result = compare(*options.traces, rtol=options.rtol, atol=options.atol, ulp=options.ulp)

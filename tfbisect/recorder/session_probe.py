@@ -38,8 +38,12 @@ def usable(variables: Mapping[str, str] = os.environ) -> str:
     known = _remembered(file, key)
     if known is None:
         known = _try()
-        _remember(file, key, known)
+        if not known.startswith(UNFINISHED):  # a machine that is slow now may be quick the next time
+            _remember(file, key, known)
     return known
+
+
+UNFINISHED = "its self-test did not end"
 
 
 def _try() -> str:
@@ -56,7 +60,7 @@ def _try() -> str:
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"its self-test did not end: {type(error).__name__}"
+            return f"{UNFINISHED}: {type(error).__name__}"
     if done.returncode == 0 and done.stdout.decode("utf-8", "replace").split()[-1:] == [PASSED]:
         return ""
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
