@@ -88,8 +88,8 @@ ENTRIES = (
         explanation="{op} is the first op that took data which differs: compare the arrays, files and their order "
         "before they reach TensorFlow.",
         cures=(SEED_ALL,),
-        workaround="Print a hash of the data in both runs. A seed set for everything does not reach generators that the "
-        "program makes itself, such as numpy.random.default_rng(): give each its own.",
+        workaround="Print a hash of the data in both runs. A seed set for everything does not reach generators that "
+        "the program makes itself, such as numpy.random.default_rng(): give each its own.",
         sources=(NVIDIA_PAGE, DETERMINISM),
         grade="source",
     ),
