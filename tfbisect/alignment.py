@@ -21,6 +21,7 @@ from tfbisect.reasons import REASONS, Why
 from tfbisect.recorded import Column, is_host_value
 from tfbisect.recorded import column as as_column
 from tfbisect.sequences import align, ranks
+from tfbisect.strangers import strange_writes
 from tfbisect.tables import Trace
 from tfbisect.threads import (
     CALLBACK_THREAD,
@@ -237,6 +238,8 @@ def _pair_calls(a: Run, b: Run, by_text: bool, by_name: bool) -> Alignment:
     why[(to_b >= 0) & (why == Why.NONE)] = Why.CONTENT
     found = Alignment(a, b, to_b.tolist(), to_a.tolist(), by_text, by_name=by_name, why=why)
     _pair_entries(found)
+    for call in strange_writes(a, b, found.call_to_b, found.call_to_a):
+        found.call_to_a[found.call_to_b[call]], found.call_to_b[call], why[call] = -1, -1, Why.NONE
     _pair_host_values(found)
     return found
 

@@ -16,7 +16,10 @@ import pytest
 import tensorflow as tf
 
 import tfbisect
+from tfbisect import trace
 from tfbisect.model import Comparison, Culprit
+from tfbisect.provenance import Run
+from tfbisect.strangers import strange_writes
 
 HOST = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 WANTED = 2  # the number at which run B differs
@@ -574,3 +577,22 @@ def test_how_many_variables_a_function_made_is_not_named_before_the_op_that_uses
     assert (first.op_type, first.category) == ("Sub", "structure")
     assert first.source is not None and "in run B only" in first.source.text
     assert not {"Pack", "VarIsInitializedOp"} & {culprit.op_type for culprit in result.culprits}
+
+
+def test_writes_paired_by_their_line_alone_are_told_by_their_variables(tmp_path: Path) -> None:
+    for name, own in (("a.h5", True), ("b.h5", False)):
+        with tfbisect.record(tmp_path / name):
+            total = tf.Variable(1.0)
+            total.assign(0.0)
+            if own:
+                tf.Variable(7, dtype=tf.int64)
+    a, b = (Run(trace.load(tmp_path / name)) for name in ("a.h5", "b.h5"))
+    writes_a, writes_b = ([write.call for write in sum(run.writes.values(), [])] for run in (a, b))
+    assert (len(writes_a), len(writes_b)) == (3, 2)  # the last one of A is of its own variable
+    to_b, to_a = [-1] * len(a.graph_of), [-1] * len(b.graph_of)
+    maker = a.links[writes_a[0], 0][0], b.links[writes_b[0], 0][0]  # of the variable that both have
+    for one, two in (maker, (writes_a[0], writes_b[0])):
+        to_b[one], to_a[two] = two, one
+    assert not strange_writes(a, b, to_b, to_a)
+    to_b[writes_a[2]], to_a[writes_b[1]] = writes_b[1], writes_a[2]
+    assert strange_writes(a, b, to_b, to_a) == [writes_a[2]]

@@ -19,7 +19,7 @@ LAYERS = [
     {"tables", "flow", "remedy", "stability", "definition"},
     {"metrics", "trace", "recorded", "snippets", "result"},
     {"provenance", "nodes", "outcomes", "seeds"},
-    {"threads", "pipelines", "upstream"},
+    {"threads", "pipelines", "upstream", "strangers"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "graphdiff", "longruns", "steps", "verification", "written", "treatments"},
     {"receivers", "effects", "files", "circles", "stores", "replayer", "sizes", "checklist", "trials"},
