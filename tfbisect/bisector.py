@@ -17,7 +17,7 @@ from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.files import READERS, Saved
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
-from tfbisect.model import OP_BY_OP, GraphKind, NodeFlag, SiteKind
+from tfbisect.model import OP_BY_OP, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
 from tfbisect.receivers import plain_receivers
@@ -566,9 +566,11 @@ class _Bisection:
         if suspect.change is not None:
             written = (self.a, self.b)[suspect.change.side].trace.graphs[suspect.change.graph]
             node = written.nodes[suspect.change.node]
+            if suspect.change.what == "constant":
+                return self._line_of_constant(suspect.change.side, node, flow)
             return "written", suspect.change.what, node.op, node.attrs
         if kind == SiteKind.CONST:
-            return "constant", flow.graph.name, flow.nodes[number].stack
+            return self._line_of_constant(suspect.side, flow.nodes[number], flow)
         batch = self._batch(suspect) if suspect.finding is None else None
         if batch is not None:
             return batch
@@ -580,6 +582,11 @@ class _Bisection:
         if suspect.finding is not None and suspect.finding.what == "state" and self._by_extra_calls(suspect.finding):
             return "state", flow.graph.name
         return suspect.side, flow.graph.name, flow.nodes[number].name
+
+    def _line_of_constant(self, side: int, node: Node, flow: Flow) -> Any:
+        """The constants of a line are one culprit, be they seen themselves or in what was made of them."""
+        source = (self.a, self.b)[side].trace.source(node.stack)
+        return "constant", (source.file, source.line) if source is not None else flow.graph.name
 
     def _batch(self, suspect: Suspect) -> Any:
         """What arrays of Python's have in common that one function takes together, row for row: they are one batch."""

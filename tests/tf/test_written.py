@@ -135,6 +135,13 @@ def _names_that_move(x):
     return [tf.exp(value - 0.1 * gradient) for value, gradient in zip([shift, scale], gradients, strict=True)]
 
 
+def _also_in_the_gradient(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_mean(tf.square(tf.sin(x))) * k(0.5, 0.75)  # planted
+    return loss, tape.gradient(loss, x)
+
+
 ALL = [value for name, value in list(globals().items()) if name.startswith("_") and callable(value)]
 X = np.abs(np.random.default_rng(5).standard_normal((4, 4))).astype(np.float32)
 
