@@ -31,6 +31,7 @@ from tfbisect.threads import (
     pair_threads,
     pool,
     reordered,
+    shared,
     taken,
     taken_and_made,
 )
@@ -275,14 +276,17 @@ def _pair_top_level(
 
 
 class _Likeness:
-    """How alike two calls of equal key are, in equal events: tells which of many is the extra one."""
+    """How alike two calls of equal key are, in equal events: tells which of many is the extra one.
+
+    The events of a call come in any order.
+    """
 
     def __init__(self, a: Run, b: Run, rows_a: Ints, rows_b: Ints) -> None:
         self._a, self._b, self._rows_a, self._rows_b = a, b, rows_a, rows_b
 
     def __call__(self, i: int, j: int) -> int:
         one, two = self._digests(self._a, int(self._rows_a[i])), self._digests(self._b, int(self._rows_b[j]))
-        return int(np.count_nonzero(one == two)) if len(one) == len(two) else -1
+        return shared(one, two) if len(one) == len(two) else -1
 
     @staticmethod
     def _digests(run: Run, call: int) -> Any:

@@ -28,8 +28,8 @@ def pair_threads(
         for two in rows_b:
             if CALLBACK_THREAD in (one, two) and one != two:
                 continue
-            alike = _shared(keys_a[rows_a[one]], keys_b[rows_b[two]])
-            bits = _shared(_digests(a, rows_a[one]), _digests(b, rows_b[two]))
+            alike = shared(keys_a[rows_a[one]], keys_b[rows_b[two]])
+            bits = shared(_digests(a, rows_a[one]), _digests(b, rows_b[two]))
             scores.append((alike, bits, one == two, -one, -two))
     pairs: dict[int, int] = {}
     for alike, _bits, _same, one, two in sorted(scores, reverse=True):
@@ -83,7 +83,7 @@ def interchangeable(a: Run, b: Run, rows_a: Ints, rows_b: Ints, keys_a: Ints, ke
     return sorted(pairs)
 
 
-def _shared(one: Any, two: Any) -> int:
+def shared(one: Any, two: Any) -> int:
     """How many elements two arrays have in common, each counted as often as both have it."""
     values, counts = np.unique(one, return_counts=True)
     others, other_counts = np.unique(two, return_counts=True)

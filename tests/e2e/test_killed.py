@@ -113,6 +113,7 @@ if __name__ == "__main__":
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
     elif way == "int":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)
     print(work(4))
