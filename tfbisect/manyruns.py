@@ -260,16 +260,16 @@ class _ManyRuns:
         several = {group.op: group for group in grouping.several()}
         compared = {pair.runs for pair in self.pairs}
         for _ in range(MORE_PAIRS):
-            named = {seen.op for seen in self.seen}
-            hidden = [_apart(group.outputs) for op, group in several.items() if op not in named]
+            named = {_whole(seen.op) for seen in self.seen}
+            hidden = [_apart(group.outputs) for op, group in several.items() if _whole(op) not in named]
             more = next((runs for runs in hidden if runs is not None and runs not in compared), None)
             if more is None:
                 break
             compared.add(more)
             self._add(more, compare_pair(trace.load(self.paths[more[0]]), trace.load(self.paths[more[1]])))
-        named = {seen.op for seen in self.seen}
-        confirmed = named & several.keys()
-        unnamed = [op for op in several if op not in named]
+        confirmed = {seen.op for seen in self.seen} & several.keys()
+        named = {_whole(seen.op) for seen in self.seen}
+        unnamed = [op for op in several if _whole(op) not in named]
         extra = tuple(
             f"{op[2]} {op[1]} gave several outputs for equal inputs, though no compared pair shows it first"
             for op in unnamed[:NAMED]
@@ -283,6 +283,11 @@ class _ManyRuns:
             tuple(sorted(str(op[1]) for op in unnamed)),
         )
         return check, extra
+
+
+def _whole(op: Op) -> Op:
+    """An op without the number and kind of one of its outputs: named by one, it is named."""
+    return (*op[:4], *op[6:])
 
 
 class _Ending(NamedTuple):
