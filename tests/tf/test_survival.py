@@ -267,6 +267,7 @@ for moment in range(int(sys.argv[1])):
 """
 
 
+@pytest.mark.slow  # 40 interrupts in a process of its own; it can take minutes
 def test_ctrl_c_anywhere_leaves_names_as_they_were(tmp_path: Path) -> None:
     """An interrupt between a number that is given out and its row would make all later names those of others."""
     moments = 40
