@@ -260,14 +260,17 @@ signal.signal(signal.SIGALRM, signal.default_int_handler)
 tf.sin(tf.Variable(1.0) + 1.0)
 for moment in range(int(sys.argv[1])):
     with tfbisect.record(f"{moment}.h5"), contextlib.suppress(KeyboardInterrupt):
-        signal.setitimer(signal.ITIMER_REAL, 0.004 + 0.0071 * moment)
-        for turn in range(100_000):
-            v = tf.Variable(tf.fill([turn % 50 + 1], 1.0), name=f"v{turn}")
-            tf.sin(v + float(turn))
+        try:
+            # Again and again: TensorFlow itself loses one that comes while its C++ asks a TensorShape for its length.
+            signal.setitimer(signal.ITIMER_REAL, 0.004 + 0.0071 * moment, 0.05)
+            for turn in range(100_000):
+                v = tf.Variable(tf.fill([turn % 50 + 1], 1.0), name=f"v{turn}")
+                tf.sin(v + float(turn))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 """
 
 
-@pytest.mark.slow  # 40 interrupts in a process of its own; it can take minutes
 def test_ctrl_c_anywhere_leaves_names_as_they_were(tmp_path: Path) -> None:
     """An interrupt between a number that is given out and its row would make all later names those of others."""
     moments = 40
