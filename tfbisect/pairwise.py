@@ -24,6 +24,7 @@ from tfbisect.tables import Trace
 UNRELATED = 0.1  # share of calls below which traces of other programs have nothing to do with each other
 SHOWN = 200  # culprits that are told of in full
 EXAMPLES = 3
+TOLD = 1000  # undecided differences whose texts are counted
 # What is never the same in two runs, or is tfbisect's own business.
 _OWN = re.compile(r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.TFBISECT_)")
 
@@ -260,22 +261,23 @@ def _call_text(run: Run, call: int) -> str:
 def _undecided(findings: Findings) -> list[str]:
     """Differences that no op can be blamed for, the first of them by name, and where they likely come from."""
     run = findings.equality.a
-    found = []
-    for number in findings.undecided[:EXAMPLES]:
-        row = findings.equality.pairs[number][0]
-        reason = findings.judgements[number].reason
-        found.append(f"undecided: {_op_text(run, row)}: {reason}{_likely(findings)}")
-    if len(findings.undecided) > EXAMPLES:
-        found.append(f"undecided: {len(findings.undecided) - EXAMPLES} more differences")
-    return found
+    texts: Counter[str] = Counter()
+    for number in findings.undecided[:TOLD]:
+        text = _op_text(run, findings.equality.pairs[number][0])
+        texts[f"{text}: {findings.judgements[number].reason}{_likely(findings, text)}"] += 1
+    shown = list(texts.items())[:EXAMPLES]
+    found = [f"undecided: {text}" + (f" ({times} times)" if times > 1 else "") for text, times in shown]
+    left = len(findings.undecided) - sum(times for _, times in shown)
+    return [*found, f"undecided: {left} more differences"] if left else found
 
 
-def _likely(findings: Findings) -> str:
+def _likely(findings: Findings, text: str) -> str:
+    """The first culprit as the likely origin of an undecided difference, whose own text tells nothing new."""
     if not findings.suspects:
         return ""
     first = findings.suspects[0]
-    run = (findings.equality.a, findings.equality.b)[first.side]
-    return f"; likely origin: {_op_text(run, first.row)}"
+    origin = _op_text((findings.equality.a, findings.equality.b)[first.side], first.row)
+    return f"; likely origin: {origin}" if origin != text else ""
 
 
 def _op_text(run: Run, row: int) -> str:

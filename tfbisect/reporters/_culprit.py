@@ -8,7 +8,7 @@ from tfbisect.reporters._text import count, device, place, safe, size
 
 MEANING = {
     "kernel": "got the same bits in both runs and gave other bits",
-    "rng": "drew other random numbers",
+    "rng": "drew other random numbers, or was given another seed",
     "input": "is where other data came in",
     "state": "read something that was not the same before any recorded op wrote it",
     "host": "took another value from Python",

@@ -225,9 +225,21 @@ def _warnings(comparison: Comparison, page: Page) -> Iterator[Block]:
 
 def _next(comparison: Comparison, page: Page) -> Iterator[Block]:
     for number, command in enumerate(filter(None, (_command(comparison), _page_command(comparison)))):
-        line = Text("      " if number else "Next  ", style="bold")
-        line.append(safe("python -m tfbisect " + shlex.join(command), page), style="default not bold")
-        yield line
+        for part, text in enumerate(_pasteable(["python", "-m", "tfbisect", *command], page)):
+            line = Text("      " if number or part else "Next  ", style="bold")
+            line.append(text, style="default not bold")
+            yield line
+
+
+def _pasteable(command: list[str], page: Page) -> list[str]:
+    """A command on as many lines as it needs, each but the last ending in a backslash, as shells want it."""
+    lines: list[str] = []
+    for word in (safe(shlex.quote(word), page) for word in command):
+        if lines and len(lines[-1]) + len(word) + len("Next   \\") <= page.width:
+            lines[-1] += " " + word
+        else:
+            lines.append(word if not lines else "  " + word)
+    return [*(line + " \\" for line in lines[:-1]), lines[-1]]
 
 
 def _page_command(comparison: Comparison) -> list[str]:
