@@ -25,9 +25,9 @@ def render(comparison: Comparison, page: Page) -> str:
     for number, culprit in enumerate(failures, 1):
         case = _case(suite, _name(culprit, number), culprit)
         failure = ElementTree.SubElement(case, "failure", type=culprit.category, message=_clean(_message(culprit)))
-        failure.text = _clean(lines(culprit, page))
+        failure.text = _clean(lines(comparison, culprit, page))
     if not failures:
-        case = _case(suite, "both runs are bit-identical", None)
+        case = _case(suite, "the runs agree", None)
         if comparison.verdict != "identical":
             tag = "failure" if comparison.verdict == "diverged" else "error"
             message = "; ".join(comparison.warnings) or "nothing could be compared, or what differs cannot be blamed"

@@ -79,10 +79,7 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
     if comparison.verdict == "identical" or not comparison.culprits:
         return
     culprit = comparison.culprits[0]
-    meaning = (
-        words.MEANING[culprit.category] if tolerated_of(comparison) is None else "is where the tolerance is passed"
-    )
-    yield Text(f"  {safe(culprit.op_type, page)} {meaning}.")
+    yield Text(f"  {safe(culprit.op_type, page)} {words.meaning(comparison, culprit.category)}.")
     pairs: list[tuple[str, Text | str]] = []
     if culprit.source is not None:
         inside = f", in {culprit.source.function}" if culprit.source.function else ""
