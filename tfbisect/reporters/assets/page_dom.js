@@ -50,7 +50,7 @@ const Dom = (() => {
 
 const Words = (() => {
   const number = (value) => Number(value).toLocaleString("en-US");
-  const count = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
+  const count = (value, one) => `${number(value)} ${one}${value === 1 ? "" : "s"}`;
   const short = (value) => {
     if (value === null || value === undefined) return "not known";
     const plain = Number(value);
