@@ -49,12 +49,7 @@ def count(number: int, what: str) -> str:
 
 def place(source: Source, short: bool = True) -> str:
     """`train.py:41`: what an editor or a terminal can jump to."""
-    return f"{basename(source.file) if short else source.file}:{source.line}"
-
-
-def basename(path: str) -> str:
-    """The last part of a path of either kind: a trace may come from another system."""
-    return path.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{source.base if short else source.file}:{source.line}"
 
 
 def device(name: str) -> str:

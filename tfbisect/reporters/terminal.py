@@ -15,7 +15,7 @@ from tfbisect.outcomes import many_runs_of, tolerated_of
 from tfbisect.reporters import Page
 from tfbisect.reporters import _culprit as words
 from tfbisect.reporters._extras import many_runs, tolerance
-from tfbisect.reporters._text import Block, bar, basename, columns, count, place, rows, safe, sections, tails, to_string
+from tfbisect.reporters._text import Block, bar, columns, count, place, rows, safe, sections, tails, to_string
 from tfbisect.tables import Trace
 
 OTHERS = 5
@@ -59,7 +59,7 @@ def _none(comparison: Comparison) -> str:
 def _headline(culprit: Culprit, page: Page) -> str:
     parts = [safe(culprit.op_type, page)]
     if culprit.source is not None:
-        parts.append(f"line {culprit.source.line} of {safe(basename(culprit.source.file), page)}")
+        parts.append(f"line {culprit.source.line} of {safe(culprit.source.base, page)}")
     if culprit.step is not None:
         parts.append(f"in step {culprit.step}")
     return ", ".join(parts)
