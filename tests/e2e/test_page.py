@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from graphs import Recorder
+from graphs import wide
 from helpers import ROOT, python
 from minilang import record
 
 from tfbisect import result
 from tfbisect.comparison import compare
-from tfbisect.model import Comparison, Edge, Node
+from tfbisect.model import Comparison
 from tfbisect.reporters import Page, html_report, render
 from tfbisect.reporters._culprit import meaning
 
@@ -324,20 +323,9 @@ def test_a_resnet50_divergence(opened, resnet50):
 
 
 def test_a_trace_of_100000_events_opens_in_two_seconds(opened, tmp_path):
-    width, calls = 1000, 100
-    nodes = [Node("x", "_Arg", index=0)]
-    nodes += [Node(f"n{k}", "MatMul", inputs=(Edge(k, 0), Edge(max(k - 7, 0), 0))) for k in range(width)]
     paths = [tmp_path / "a.h5", tmp_path / "b.h5"]
-    for path in paths:
-        with Recorder(path) as r:
-            graph, site = r.function("f", nodes, [(0, 0, 1, 1), *((k, 0, 0, 1) for k in range(1, width + 1))])
-            for step in range(calls):
-                x, call = r.host("MatMul", step, 1), r.new_call()
-                r.writer.link(call, 0, *x)
-                digests = np.arange(width + 1, dtype=np.uint64) * np.uint64(1000) + np.uint64(step)
-                digests[5:] += np.uint64(2**40 * (path == paths[1]))
-                r.writer.events(call, np.arange(site, site + width + 1), 0, 1, digests)
-                r.call(call, graph, 1)
+    wide(paths[0])
+    wide(paths[1], differs=True)
     comparison = compare(*paths)
     assert comparison.extra["differing"]["events"] > 99_000
     start = time.perf_counter()
