@@ -3,7 +3,6 @@
 Pairs by what the program is (functions, lines, names, order), never by values and never by arrival; judges nothing.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -221,7 +220,7 @@ class _Keys:
 
     def _frame(self, source: Source) -> tuple[Any, ...]:
         line = source.text if self._by_text and source.text else source.line
-        return os.path.basename(source.file.replace("\\", "/")), line, source.function
+        return source.base, line, source.function
 
     def _number(self, key: Any) -> int:
         return self._numbers.setdefault(key, len(self._numbers))

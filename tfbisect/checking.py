@@ -106,7 +106,7 @@ def _streams(run: Trace, eagerly: bool) -> list[str]:
         for node in run.graphs[number].nodes:
             if node.flags & NodeFlag.RANDOM:
                 source = run.source(node.stack)
-                line = f" at {os.path.basename(source.file)}:{source.line}" if source is not None else ""
+                line = f" at {source.base}:{source.line}" if source is not None else ""
                 places[f"{node.op}{line}"] = None
     if not places:
         return []

@@ -7,7 +7,6 @@ nothing of which event of one run is which of the other; it names no culprit, it
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from os.path import basename
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +39,7 @@ def op_of(run: Run, row: int) -> Op:
     line = None
     if flow.graph.kind == GraphKind.EAGER:
         source = run.source(row)
-        line = (basename(source.file.replace("\\", "/")), source.line) if source is not None else None
+        line = (source.base, source.line) if source is not None else None
     return flow.graph.name, itself.name, itself.op, itself.attrs, slot, int(kind), line
 
 

@@ -104,6 +104,11 @@ class Source:
     function: str = ""
     text: str = ""
 
+    @property
+    def base(self) -> str:
+        """The last part of the file's path, of either kind: a trace may come from another system."""
+        return self.file.replace("\\", "/").rsplit("/", 1)[-1]
+
     def to_json(self) -> Json:
         return {"file": self.file, "line": self.line, "function": self.function, "text": self.text}
 

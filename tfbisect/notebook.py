@@ -43,19 +43,19 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table with a head; a `Bar` may stand in a cell."""
+    """A table with a head, of which the first MOST rows are shown; a `Bar` may stand in a cell."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
     open: bool = True
-    left_out: int = 0
 
     def html(self) -> str:
         """Folded away unless `open`."""
         head = "".join(f'<th scope="col">{_cell(name)}</th>' for name in self.head)
-        rows = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in self.rows)
-        more = f"<p>and {self.left_out:,} more</p>" if self.left_out else ""
+        cells = ("".join(f"<td>{_cell(value)}</td>" for value in row) for row in self.rows[:MOST])
+        rows = "".join(f"<tr>{row}</tr>" for row in cells)
+        more = f"<p>and {len(self.rows) - MOST:,} more</p>" if len(self.rows) > MOST else ""
         title = f"<summary>{_cell(self.title)}</summary>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         return f"<details{' open' if self.open else ''}>{title}{table}{more}</details>"
@@ -121,21 +121,19 @@ def comparison_card(data: Mapping[str, Any]) -> Card:
     if data["verdict"] == "diverged" and culprits:
         sentence = f"first at {culprits[0]['op_type']}{_where(culprits[0])}"
         blocks += _culprit(culprits[0])
-        others = [(each["op_type"], _where(each).lstrip(", "), each["category"]) for each in culprits[1 : 1 + MOST]]
-        blocks += [Grid("Also differing on their own", ("op", "where", "category"), others, False,
-                        len(culprits) - 1 - len(others))] * bool(others)  # fmt: skip
+        others = [(each["op_type"], _where(each).lstrip(", "), each["category"]) for each in culprits[1:]]
+        if others:
+            blocks.append(Grid("Also differing on their own", ("op", "where", "category"), others, False))
     blocks += _bars(data["receivers_by_step"])
     settings = [(item["key"], *item["values"]) for item in data["environment"]]
     if settings:
         head = ("setting", *"AB"[: len(settings[0]) - 1])
-        blocks.append(Grid("Set up differently", head, settings[:MOST], False, max(0, len(settings) - MOST)))
+        blocks.append(Grid("Set up differently", head, settings, False))
     unseen = [(item["op_type"], item["name"], item["reason"], item["count"]) for item in coverage["opaque"]]
     if unseen:
-        head = ("op", "name", "reason", "times")
-        blocks.append(Grid("Not seen", head, unseen[:MOST], False, max(0, len(unseen) - MOST)))
+        blocks.append(Grid("Not seen", ("op", "name", "reason", "times"), unseen, False))
     if data["warnings"]:
-        lines = [(text,) for text in data["warnings"]]
-        blocks.append(Grid("Warnings", ("",), lines[:MOST], False, max(0, len(lines) - MOST)))
+        blocks.append(Grid("Warnings", ("",), [(text,) for text in data["warnings"]], False))
     return Card(data["verdict"], sentence, blocks)
 
 
@@ -163,8 +161,7 @@ def _culprit(culprit: Mapping[str, Any]) -> list[Facts | Grid]:
     blocks: list[Facts | Grid] = [Facts(rows)]
     if culprit["inputs"]:
         inputs = [(i["op_type"], i["name"], "equal" if i["equal"] else "differs") for i in culprit["inputs"]]
-        left = max(0, len(inputs) - MOST)
-        blocks.append(Grid("Its inputs", ("op", "name", "in both runs"), inputs[:MOST], False, left))
+        blocks.append(Grid("Its inputs", ("op", "name", "in both runs"), inputs, False))
     return blocks
 
 
@@ -175,7 +172,7 @@ def _bars(counts: Sequence[Sequence[Any]]) -> list[Facts | Grid]:
     rows = [("none" if step is None else step, Bar(count, count / largest)) for step, count in counts]
     total = sum(count for _, count in counts)
     title = f"{total:,} later values differ only because an input does"
-    return [Grid(title, ("step", "values"), rows[:MOST], True, max(0, len(rows) - MOST))]
+    return [Grid(title, ("step", "values"), rows)]
 
 
 def _cell(value: object) -> str:

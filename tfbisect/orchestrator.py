@@ -255,7 +255,7 @@ def values_pattern(culprit: Culprit) -> str:
     if culprit.function:
         labels.append(f"^{re.escape(culprit.function)}/arguments$")
     if culprit.source is not None:
-        file = re.escape(culprit.source.file.replace("\\", "/").rsplit("/", 1)[-1])
+        file = re.escape(culprit.source.base)
         labels.append(rf"^{op_type} at (?:.*[/\\])?{file}:{culprit.source.line}$")
     return "|".join(labels)
 

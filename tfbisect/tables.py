@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tfbisect import frames, schema
 from tfbisect.errors import Damaged
 from tfbisect.model import NO_CALL, Edge, Graph, GraphKind, Node, NodeFlag, Opaque, SiteKind, Source
-from tfbisect.notebook import Card, Facts, Grid, Shown
+from tfbisect.notebook import MOST, Card, Facts, Grid, Shown
 
 try:
     import ml_dtypes
@@ -26,7 +26,6 @@ except ImportError:  # bfloat16 and float8 values are read as integers
     _more_types = None
 
 Array = npt.NDArray[Any]
-CARD_ROWS = 8  # of a table that a trace shows of itself
 Spans = Sequence[tuple[int, int]]  # (start, length) of kept values in bytes
 
 
@@ -183,12 +182,11 @@ class Trace(Shown):
         names = Counter(self.graphs[graph].name for graph in self.calls["graph"].tolist())
         rows = [("file", self.path), ("calls", f"{len(self.calls):,}"), ("values kept", f"{kept:,}")]
         rows += [("problem", problem) for problem in self.problems]
-        most = [(count, name) for name, count in names.most_common(CARD_ROWS)]
+        most = [(count, name) for name, count in names.most_common(MOST)]
         blocks: list[Facts | Grid] = [Facts(rows), Grid("Runs most", ("calls", "what"), most)]
         if self.opaque:
             unseen = [(item.op_type, item.name, item.reason, item.count) for item in self.opaque]
-            left_out = max(0, len(unseen) - CARD_ROWS)
-            blocks.append(Grid("Not seen", ("op", "name", "reason", "times"), unseen[:CARD_ROWS], False, left_out))
+            blocks.append(Grid("Not seen", ("op", "name", "reason", "times"), unseen, False))
         state = "complete" if self.complete else "incomplete"
         return Card(state, f"recording of {len(self.events):,} values", blocks)
 

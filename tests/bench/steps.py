@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     lines = [
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, TensorFlow {_tensorflow()}, medians of {options.rounds} turns",
+        f"NumPy {np.__version__}, TensorFlow {metadata.version('tensorflow')}, medians of {options.rounds} turns",
         "",
         "| program | plain ms | recorded ms | ratio | bar | first call | peak memory | bytes an event | Debugger V2 |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -137,12 +138,6 @@ def main() -> None:
     if options.write:
         text = "# What recording costs\n\nMade by `python tests/bench/steps.py --write`.\n\n" + "\n".join(lines) + "\n"
         (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
-
-
-def _tensorflow() -> str:
-    from importlib import metadata
-
-    return metadata.version("tensorflow")
 
 
 if __name__ == "__main__":

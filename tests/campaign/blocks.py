@@ -245,7 +245,6 @@ class Blocks(Straight):
         self.put(scope, f"def {function}({a}):")
         inner = scope.inner()
         floats = [v for v in self.variables if v.dtype != "int32"]
-        token = ""
         if floats and self.random.random() < 0.5:
             v = self.random.choice(floats)
             self.put(inner, f"{v.name}.assign_add({self.bounded(Value(a, x.dtype, x.shape), v.dtype, v.shape)})")

@@ -80,11 +80,11 @@ def describes(culprit: Any, site: Site, file: str) -> bool:
     """Whether a culprit is the planted fault."""
     if site.kind == "argument" and culprit.category == "rng":
         return True  # a function that is traced once more draws its random numbers from the start
-    source = culprit.source
-    if source is None or Path(source.file).name != file:
-        return site.kind == "step" and culprit.category in CATEGORIES["step"]
     if site.kind == "step" and culprit.category in CATEGORIES["step"]:
         return True
+    source = culprit.source
+    if source is None or Path(source.file).name != file:
+        return False
     if site.kind == "order" and culprit.category in ("state", "race"):
         return True
     if site.variable and culprit.category == "state":

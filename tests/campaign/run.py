@@ -32,9 +32,8 @@ from campaign.writer import HOSTS, Writer
 CHUNK = 40  # programs a process runs: a crash loses one of them, and TensorFlow keeps what it once compiled
 REPEATS = 8  # further plain runs before recording is blamed for other results
 BAD = ("WRONG", "false alarm", "broken")
-LABELS = (
-    "right", "undecided", "masked", "missed", "extra", "contained extra", "fine", *BAD, "unrepeatable", "invalid",
-)  # fmt: skip
+UNCLEAR = ("undecided", "missed", "extra", "contained extra")
+LABELS = ("right", "masked", "fine", *UNCLEAR, *BAD, "unrepeatable", "invalid")
 
 
 def bits(value: Any) -> str:
@@ -107,7 +106,7 @@ def try_program(seed: int, folder: Path, faults: int | None = None, keep: bool =
     verdict = judge(comparison, planted, program.file.name, {f.name: f for f in program.writer.functions}, changed)
     if keep:
         print(text(comparison), *comparison.warnings, sep="\n")
-    if verdict.label in (*BAD, "extra", "contained extra", "missed", "undecided") or verdict.imprecise:
+    if verdict.label in (*BAD, *UNCLEAR) or verdict.imprecise:
         sites = "; ".join(f"{s.kind} line {sorted(s.lines)[:3]} moment {s.moment} path {s.path}" for s in planted)
         verdict.note = f"planted {sites or 'nothing'}; {text(comparison)}"
     return verdict
@@ -133,9 +132,10 @@ def campaign(seed: int, programs: int, folder: Path) -> Iterator[dict[str, Any]]
         last = min(first + CHUNK, end)
         command = [sys.executable, __file__, "--work", str(first), str(last), "--keep", str(folder)]
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "ignore"}
-        with subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
-        ) as process:
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,  # a pipe that is not read fills
+            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8") as process,
+        ):
             assert process.stdout is not None
             started = first
             for line in process.stdout:
@@ -147,7 +147,9 @@ def campaign(seed: int, programs: int, folder: Path) -> Iterator[dict[str, Any]]
                 else:
                     yield row
                     started = row["seed"] + 1
-            error = process.stderr.read() if process.stderr else ""
+            process.wait()
+            errors.seek(0)
+            error = errors.read()
         if process.returncode != 0:
             note = f"the process died with status {process.returncode}: {error[-300:]}"
             yield {"seed": started, "label": "broken", "note": note, "imprecise": [], "seconds": 0.0}
@@ -178,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts[row["label"]] += 1
         loose += bool(row["imprecise"])
         seconds += row["seconds"]
-        bad = row["label"] in (*BAD, "extra", "contained extra", "missed", "undecided", "unrepeatable", "invalid")
+        bad = row["label"] in (*BAD, *UNCLEAR, "unrepeatable", "invalid")
         if bad or row["imprecise"]:
             print(f"{row['seed']} {row['label']}: {'; '.join(row['imprecise'])} {row['note']}", flush=True)
         else:
@@ -186,7 +188,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for label in LABELS:
         print(f"{label:<16}{counts[label]:>6}")
     print(f"{'programs':<16}{counts.total():>6}   {loose} right but not precise, {seconds:.0f} s")
-    print(f"sources of bad programs: {folder}")
+    if any(folder.iterdir()):
+        print(f"sources of bad programs: {folder}")
+    elif options.keep is None:
+        folder.rmdir()
     return int(any(counts[label] for label in BAD))
 
 

@@ -305,9 +305,7 @@ class Straight:
             f"tf.sin({x.name}) * 0.5",
         ]
         a, b = self.random.sample(texts, 2)
-        token = self.site(scope, "op", a, f"{b} if B else {a}")
-        self.sites[-1].a, self.sites[-1].b = a, b
-        self.let(scope, token, x.dtype, x.shape)
+        self.let(scope, self.site(scope, "op", a, b), x.dtype, x.shape)
 
     def python(self, scope: Scope) -> None:
         x = self.any(scope)

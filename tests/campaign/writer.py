@@ -60,7 +60,6 @@ class Writer(Blocks):
             menu += [(2, self.callback)]
         if eager and deep < 2:
             menu += [(2, self.local_variable), (2, self.attempt), (2, self.lambda_function)]
-        if eager and deep < 2:
             menu += [(3, self.decision), (2, self.feedback), (1, self.thread)]
         if eager and scope.loops == 0 and deep < 2:
             menu += [(3, self.dataset), (2, self.steps)]

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from graphs import Recorder
+from graphs import wide
 from helpers import ROOT, python
 from minilang import record
 
 from tfbisect import result
 from tfbisect.comparison import compare
-from tfbisect.model import Comparison, Edge, Node
+from tfbisect.model import Comparison
 from tfbisect.reporters import Page, html_report, render
+from tfbisect.reporters._culprit import meaning
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[test]'")
 
@@ -177,8 +177,10 @@ def test_another_culprit_is_chosen(opened, two_culprits):
     first = page.inner_text("#culprit")
     page.click("#culprits li:nth-child(2) button")
     assert page.inner_text("#culprit") != first
-    assert two_culprits.culprits[1].name in page.inner_text("#culprit")
-    assert page.inner_text("#detail h3") == two_culprits.culprits[1].op_type
+    second = two_culprits.culprits[1]
+    assert second.name in page.inner_text("#culprit")
+    assert f"{second.op_type} {meaning(two_culprits, second.category)}." in page.inner_text("#culprit")
+    assert page.inner_text("#detail h3") == second.op_type
 
 
 def test_the_table_is_searched_filtered_and_sorted(opened, two_culprits):
@@ -291,7 +293,9 @@ def test_many_runs_and_a_tolerance_have_parts_of_their_own(opened, tmp_path):
     assert "2 outcomes: runs 1 2 | 3" in page.inner_text("#many") and page.is_visible("#neighbourhood")
     assert "run 3" in page.inner_text("#runs")
     page = opened(compare(tmp_path / "a.h5", tmp_path / "c.h5", ulp=1))
-    assert "ulp 1" in page.inner_text("#tolerance") and "tolerance" in page.inner_text("#culprit")
+    assert "ulp 1" in page.inner_text("#tolerance") and "is where the tolerance is passed" in page.inner_text(
+        "#culprit"
+    )
 
 
 def test_without_scripts_the_answer_is_there_as_text(browser, two_culprits, tmp_path):
@@ -319,20 +323,9 @@ def test_a_resnet50_divergence(opened, resnet50):
 
 
 def test_a_trace_of_100000_events_opens_in_two_seconds(opened, tmp_path):
-    width, calls = 1000, 100
-    nodes = [Node("x", "_Arg", index=0)]
-    nodes += [Node(f"n{k}", "MatMul", inputs=(Edge(k, 0), Edge(max(k - 7, 0), 0))) for k in range(width)]
     paths = [tmp_path / "a.h5", tmp_path / "b.h5"]
-    for path in paths:
-        with Recorder(path) as r:
-            graph, site = r.function("f", nodes, [(0, 0, 1, 1), *((k, 0, 0, 1) for k in range(1, width + 1))])
-            for step in range(calls):
-                x, call = r.host("MatMul", step, 1), r.new_call()
-                r.writer.link(call, 0, *x)
-                digests = np.arange(width + 1, dtype=np.uint64) * np.uint64(1000) + np.uint64(step)
-                digests[5:] += np.uint64(2**40 * (path == paths[1]))
-                r.writer.events(call, np.arange(site, site + width + 1), 0, 1, digests)
-                r.call(call, graph, 1)
+    wide(paths[0])
+    wide(paths[1], differs=True)
     comparison = compare(*paths)
     assert comparison.extra["differing"]["events"] > 99_000
     start = time.perf_counter()
@@ -357,4 +350,5 @@ def test_a_page_stays_small_whatever_the_trace(tmp_path, two_culprits):
     data["culprits"].append({**data["culprits"][0], "inputs": inputs})
     text = render(Comparison.from_json(data), "html", Page())
     assert len(text.encode()) < html_report.LARGEST
-    assert re.search(r'"cut":\{[^}]+\}', text)
+    cut = json.loads(re.search(r'"cut":(\{[^}]+\})', text)[1])
+    assert cut["the items of other lists"] == 20_000 - html_report.ITEMS and cut["differing ops"]

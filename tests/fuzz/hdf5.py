@@ -47,18 +47,13 @@ def lookup3(data: bytes, lengths: Any) -> Any:
         live = last >= block
         a, b, c = (np.where(live, x + words[:, i], x) for i, x in enumerate((a, b, c)))
         x, y, z = a, b, c
-        x = (x - z) ^ _turn(z, 4)
-        z = z + y
-        y = (y - x) ^ _turn(x, 6)
-        x = x + z
-        z = (z - y) ^ _turn(y, 8)
-        y = y + x
-        x = (x - z) ^ _turn(z, 16)
-        z = z + y
-        y = (y - x) ^ _turn(x, 19)
-        x = x + z
-        z = (z - y) ^ _turn(y, 4)
-        y = y + x
+        for bits in ((4, 6, 8), (16, 19, 4)):
+            x = (x - z) ^ _turn(z, bits[0])
+            z = z + y
+            y = (y - x) ^ _turn(x, bits[1])
+            x = x + z
+            z = (z - y) ^ _turn(y, bits[2])
+            y = y + x
         more = last > block
         a, b, c = np.where(more, x, a), np.where(more, y, b), np.where(more, z, c)
     c = (c ^ b) - _turn(b, 14)

@@ -6,7 +6,10 @@ with Recorder(path) as r:
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tfbisect.model import Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.trace import TraceWriter
@@ -104,3 +107,19 @@ class Recorder:
         kind = options.get("kind", GraphKind.TWIN)
         graph = self.writer.graph(name, f"__inference_{name}_1", kind, structure, nodes)
         return graph, self.writer.sites(graph, sites) if sites else 0
+
+
+def wide(path: Path, differs: bool = False) -> None:
+    """A trace of 100,000 events: a hundred calls of a thousand ops in a row, which differ from `n4` on."""
+    width, calls = 1000, 100
+    nodes = [Node("x", "_Arg", index=0)]
+    nodes += [Node(f"n{k}", "MatMul", inputs=(Edge(k, 0), Edge(max(k - 7, 0), 0))) for k in range(width)]
+    with Recorder(path) as r:
+        graph, site = r.function("f", nodes, [(0, 0, 1, 1), *((k, 0, 0, 1) for k in range(1, width + 1))])
+        for step in range(calls):
+            x, call = r.host("MatMul", step, 1), r.new_call()
+            r.writer.link(call, 0, *x)
+            digests = np.arange(width + 1, dtype=np.uint64) * np.uint64(1000) + np.uint64(step)
+            digests[5:] += np.uint64(2**40 * differs)
+            r.writer.events(call, np.arange(site, site + width + 1), 0, 1, digests)
+            r.call(call, graph, 1)

@@ -4,9 +4,8 @@ import json
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from graphs import Recorder
+from graphs import Recorder, wide
 from minilang import record
 
 from tfbisect import errors
@@ -167,20 +166,8 @@ def test_a_chain_of_forwarders_far_beyond_the_recursion_limit_is_walked(paths):
 
 @pytest.mark.parametrize("diverged", [False, True])
 def test_a_hundred_thousand_events_are_a_matter_of_moments(paths, diverged):
-    width, calls = 1000, 100
-    nodes = [Node("x", "_Arg", index=0)]
-    nodes += [Node(f"n{k}", "MatMul", inputs=(Edge(k, 0), Edge(max(k - 7, 0), 0))) for k in range(width)]
-    for path in paths:
-        with Recorder(path) as r:
-            graph, site = r.function("f", nodes, [(0, 0, 1, 1), *((k, 0, 0, 1) for k in range(1, width + 1))])
-            for step in range(calls):
-                x, call = r.host("MatMul", step, 1), r.new_call()
-                r.writer.link(call, 0, *x)
-                digests = np.arange(width + 1, dtype=np.uint64) * np.uint64(1000) + np.uint64(step)
-                if diverged and path == paths[1]:
-                    digests[5:] += np.uint64(2**40)
-                r.writer.events(call, np.arange(site, site + width + 1), 0, 1, digests)
-                r.call(call, graph, 1)
+    wide(paths[0])
+    wide(paths[1], diverged)
     start = time.process_time()
     result = compare(*paths)
     assert time.process_time() - start < 10  # 0.3 and 1.5 s on an idle machine; this finds quadratic walks

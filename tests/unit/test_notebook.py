@@ -40,8 +40,13 @@ def test_identical_and_empty_comparisons_show_themselves(pair):
 def test_what_a_card_is_made_of_is_never_markup(text):
     hostile = "</td><script>alert(1)</script>" + text
     rows = [(hostile, hostile), (hostile, Code(hostile)), (hostile, Bar(3, 0.5))]
-    card = Card(hostile, hostile, [Facts(rows), Grid(hostile, (hostile,), [(hostile,), (Bar(1, 1.0),)], False, 3)])
+    card = Card(hostile, hostile, [Facts(rows), Grid(hostile, (hostile,), [(hostile,), (Bar(1, 1.0),)], False)])
     assert "<script>" not in card.html() and "</td><s" not in card.html()
+
+
+def test_a_table_is_cut_and_says_so():
+    shown = Grid("numbers", ("number",), [(f"row {i}",) for i in range(20)]).html()
+    assert "row 7" in shown and "row 8" not in shown and "and 12 more" in shown
 
 
 def test_a_hostile_comparison_shows_no_markup(pair):

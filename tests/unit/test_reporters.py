@@ -125,26 +125,35 @@ def test_ascii_when_the_encoding_has_no_more():
     assert text.isascii() and "###" in text and r"gr\xf6\xdfe" in text
 
 
-@given(st.text(max_size=30))
-def test_strings_of_a_trace_can_neither_style_nor_move_the_text(hostile):
-    hostile = "[bold red]x[/] :bomb: \x1b[31m\r\x08\u202e" + hostile
+def made_of(text):
+    """A comparison in which every text that can come from a trace is this one."""
+    source = Source(text, 1, text, text)
     culprit = dataclasses.replace(
         CULPRIT,
-        op_type=hostile,
-        name=hostile,
-        function=hostile,
-        explanation=hostile,
-        source=Source(hostile, 1, hostile, hostile),
-        causes=(Cause(hostile, hostile, "high", hostile, hostile, hostile),),
+        op_type=text,
+        name=text,
+        function=text,
+        device=text,
+        b=Counterpart(text, 2, 2, ()),
+        explanation=text,
+        source=source,
+        forward_of=ForwardOp(text, text, source),
+        inputs=(InputState(text, text, True),),
+        causes=(Cause(text, text, "high", text, text, text),),
     )
-    comparison = dataclasses.replace(
+    return dataclasses.replace(
         COMPARISON,
-        runs=({"path": hostile},),
-        warnings=(hostile,),
-        environment=(EnvironmentDifference(hostile, (hostile, hostile)),),
-        coverage=Coverage(1, 0, 0, (Opaque(hostile, hostile, hostile),)),
+        runs=({"path": text, "argv": [text]},) * 2,
+        warnings=(text,),
+        environment=(EnvironmentDifference(text, (text, text)),),
+        coverage=Coverage(1, 0, 0, (Opaque(text, text, text, 1, source),)),
         culprits=(culprit, culprit),
     )
+
+
+@given(st.text(max_size=30))
+def test_strings_of_a_trace_can_neither_style_nor_move_the_text(hostile):
+    comparison = made_of("[bold red]x[/] :bomb: \x1b[31m\r\x08\u202e" + hostile)
     text = render(comparison, "terminal", Page(200))
     assert "[bold red]x[/] :bomb:" in text
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -156,27 +165,7 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x00\x9b31m\u202e</script><img src=x onerror=aler
 @pytest.mark.parametrize("format", formats())
 def test_names_reach_no_terminal_browser_or_shell_as_more_than_text(format):
     """Whatever the reporter: no control characters, no markup, no lines of their own."""
-    culprit = dataclasses.replace(
-        CULPRIT,
-        op_type=EVIL,
-        name=EVIL,
-        function=EVIL,
-        device=EVIL,
-        b=Counterpart(EVIL, 2, 2, ()),
-        explanation=EVIL,
-        source=Source(EVIL, 1, EVIL, EVIL),
-        forward_of=ForwardOp(EVIL, EVIL, Source(EVIL, 1, EVIL, EVIL)),
-        inputs=(InputState(EVIL, EVIL, True),),
-        causes=(Cause(EVIL, EVIL, "high", EVIL, EVIL, EVIL),),
-    )
-    comparison = dataclasses.replace(
-        COMPARISON,
-        runs=({"path": EVIL, "argv": [EVIL]}, {"path": EVIL, "argv": [EVIL]}),
-        warnings=(EVIL,),
-        environment=(EnvironmentDifference(EVIL, (EVIL, EVIL)),),
-        coverage=Coverage(1, 0, 0, (Opaque(EVIL, EVIL, EVIL, 1, Source(EVIL, 1, EVIL, EVIL)),)),
-        culprits=(culprit, culprit),
-    )
+    comparison = made_of(EVIL)
     text = render(comparison, format, Page(200))
 
     def control(text):

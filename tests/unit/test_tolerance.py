@@ -176,3 +176,17 @@ def test_it_goes_to_json_and_back(paths):
     data["tolerance"]["growth"] = [{}]
     with pytest.raises(errors.Damaged):
         tolerated_of(Comparison.from_json(data))
+
+
+@pytest.mark.parametrize("format", ["terminal", "junit", "sarif"])
+def test_no_report_says_that_what_went_in_was_the_same(paths, format):
+    both(paths, change={"dense@1": 3})
+    result = compare(*paths, ulp=2)
+    said = "is where the tolerance is passed"
+    assert said in render(result, format, Page(200)) and said not in render(compare(*paths), format, Page(200))
+
+
+def test_runs_that_only_have_to_be_close_are_not_called_bit_identical(paths):
+    both(paths, "w; dense = MatMul x w; return dense", change={"dense@0": 3})
+    result = compare(*paths, ulp=3)
+    assert result.verdict == "identical" and "bit-identical" not in render(result, "junit", Page())

@@ -69,7 +69,7 @@ class Other:
             graph = trace.graphs[int(call["graph"])]
             host = any(node.flags & NodeFlag.HOSTVALUE for node in graph.nodes)
             source = trace.source(int(call["stack"]))
-            line = None if source is None else (os.path.basename(source.file.replace("\\", "/")), source.line)
+            line = None if source is None else (source.base, source.line)
             key = graph.name, graph.kind == GraphKind.EAGER, host, line, bool(call["thread"] == MAIN_THREAD)
             self.calls.setdefault(key, []).extend(rows.tolist())
         for found in self.calls.values():

@@ -25,7 +25,6 @@ from tfbisect.replayer.executions import Execution, Op, Wanted
 from tfbisect.replayer.processes import PER_PROCESS
 from tfbisect.replayer.result import Replay, ReplayProcess
 from tfbisect.replayer.settings import Settings
-from tfbisect.replayer.values import basename
 from tfbisect.steps import Steps
 from tfbisect.tables import Trace
 from tfbisect.trace import load
@@ -117,7 +116,7 @@ def _name(culprit: Culprit) -> str:
     """How `executions.find` knows the op of a culprit."""
     if culprit.function:
         return f"{culprit.function}/{culprit.name}"
-    where = f" at {basename(culprit.source.file)}:{culprit.source.line}" if culprit.source is not None else ""
+    where = f" at {culprit.source.base}:{culprit.source.line}" if culprit.source is not None else ""
     return f"{culprit.op_type}{where}"
 
 

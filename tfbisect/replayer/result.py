@@ -165,7 +165,7 @@ def _card(replay: Replay) -> Card:
     rows += [("script", replay.exported)] * (replay.exported is not None)
     results = [(digest, Bar(count, count / max(1, replay.times))) for digest, count in replay.distinct]
     title = f"{len(replay.distinct)} distinct results in {replay.times} runs of {len(replay.processes)} processes"
-    table = Grid(title, ("digest", "times"), results[:SHOWN], True, max(0, len(results) - SHOWN))
+    table = Grid(title, ("digest", "times"), results)
     word = "identical" if replay.outcome == "stable" else "diverged"
     return Card(word, f"{replay.op_type}: {_TITLES[replay.outcome]}. {replay.meaning}", [Facts(rows), table])
 

@@ -226,10 +226,5 @@ def eager_label(run: Run, graph: int, node: int) -> str:
     """`OpType at file.py:line`: what the value policy of a recording calls an eager op."""
     here = run.trace.graphs[graph].nodes[node]
     source = run.trace.source(here.stack)
-    where = "?" if source is None else f"{basename(source.file)}:{source.line}"
+    where = "?" if source is None else f"{source.base}:{source.line}"
     return f"{here.op} at {where}"
-
-
-def basename(path: str) -> str:
-    """The last part of a path of either kind: a trace may come from another system."""
-    return path.replace("\\", "/").rsplit("/", 1)[-1]

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tfbisect.model import Culprit, ForwardOp
+from tfbisect.model import Comparison, Culprit, ForwardOp
+from tfbisect.outcomes import tolerated_of
 from tfbisect.reporters import Page
 from tfbisect.reporters._text import count, device, place, safe, size
 
@@ -19,9 +20,14 @@ MEANING = {
 }
 
 
-def lines(culprit: Culprit, page: Page) -> str:
+def meaning(comparison: Comparison, category: str) -> str:
+    """What makes an op of this category a culprit, as the rest of a sentence that its op type begins."""
+    return MEANING[category] if tolerated_of(comparison) is None else "is where the tolerance is passed"
+
+
+def lines(comparison: Comparison, culprit: Culprit, page: Page) -> str:
     """All that annotations of code hosts and CI systems have room for, on a few lines."""
-    found = [f"{culprit.op_type} {MEANING[culprit.category]}.", f"op: {node(culprit)}"]
+    found = [f"{culprit.op_type} {meaning(comparison, culprit.category)}.", f"op: {node(culprit)}"]
     if culprit.source is not None:
         found.append(f"line: {place(culprit.source, short=False)}: {culprit.source.text.strip()}")
     found += [f"when: {when(culprit)}", f"evidence: {evidence(culprit)}", f"size: {amount(culprit)}"]

@@ -8,9 +8,7 @@ from rich.text import Text
 from tfbisect.model import Culprit
 from tfbisect.remedy import Cure, Trial
 from tfbisect.reporters import Page
-from tfbisect.reporters._text import columns, count, place, rows, safe, to_string
-
-Block = Text | Padding
+from tfbisect.reporters._text import Block, columns, count, place, rows, safe, sections
 
 COLOURS = {"cured": "bold green", "not cured": "bold red", "repeats": "bold green", "unfinished": "bold yellow"}
 MANY = 5  # settings that are named in a row of the table
@@ -23,13 +21,8 @@ MEANING = {
 
 def render(cure: Cure, page: Page) -> str:
     """The cure as text, ending in a newline."""
-    blocks: list[Block] = []
-    for section in (_verdict, _paste, _change, _tried, _checklist, _notes):
-        part = list(section(cure, page))
-        if blocks and part:
-            blocks.append(Text(""))
-        blocks += part
-    return to_string(blocks, page)
+    parts = (_verdict, _paste, _change, _tried, _checklist, _notes)
+    return sections((part(cure, page) for part in parts), page)
 
 
 def _verdict(cure: Cure, page: Page) -> Iterator[Block]:

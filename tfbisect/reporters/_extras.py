@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.padding import Padding
 from rich.text import Text
 
 from tfbisect.model import Comparison
 from tfbisect.outcomes import GraphDifference, Growth, ManyRuns, Tolerated, many_runs_of, tolerated_of
 from tfbisect.reporters import Page
-from tfbisect.reporters._text import bar, columns, count, place, rows, safe
-
-Block = Text | Padding
+from tfbisect.reporters._text import Block, bar, columns, count, place, rows, safe
 
 PAIRS = 8
 CULPRITS = 5
@@ -34,9 +31,9 @@ def many_runs(comparison: Comparison, page: Page) -> Iterator[Block]:
         pairs.append(("", f"and {len(many.pairs) - PAIRS:,} more pairs"))
     for culprit in many.culprits[:CULPRITS]:
         line = f" at {place(culprit.source)}" if culprit.source else ""
-        outputs = f"; equal outputs: runs {_groups(culprit.groups)}" if culprit.groups else ""
+        outputs = f": equal outputs: runs {_groups(culprit.groups)}" if culprit.groups else ""
         times = f"{len(culprit.seen_in)} of {culprit.pairs}"
-        pairs.append((times, safe(f"{culprit.op_type}{line}: {outputs.lstrip('; ')}".rstrip(": "), page)))
+        pairs.append((times, safe(f"{culprit.op_type}{line}{outputs}", page)))
     pairs.append(("doubt", _doubt(many)))
     check = many.cross_check
     if check.checked:

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from rich.padding import Padding
 from rich.text import Text
 
 from tfbisect.model import Source
 from tfbisect.reporters import Page
-from tfbisect.reporters._text import columns, count, place, rows, safe, to_string
+from tfbisect.reporters._text import Block, columns, count, place, rows, safe, to_string
 from tfbisect.tables import Trace
 
 SHOWN_OPS = 8
@@ -45,7 +44,7 @@ def render_risks(risks: Sequence[_Risk], trace: Trace, page: Page) -> str:
     return to_string(_blocks(risks, trace, page), page)
 
 
-def _blocks(risks: Sequence[_Risk], trace: Trace, page: Page) -> Iterator[Text | Padding]:
+def _blocks(risks: Sequence[_Risk], trace: Trace, page: Page) -> Iterator[Block]:
     ops = {(op.name, op.source) for risk in risks for op in risk.ops}
     if risks:
         head = f"{count(len(ops), 'op')} known to vary on this device with these settings"

@@ -7,10 +7,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tfbisect.reporters import Page
-from tfbisect.reporters._text import columns, count, device, place, rows, safe, to_string
+from tfbisect.reporters._text import Block, columns, count, device, place, rows, safe, sections
 from tfbisect.stability import Shadow
-
-Block = Text | Padding
 
 COLOURS = {"unstable": "bold red", "stable": "bold green", "nothing ran twice": "bold yellow"}
 OPAQUE = 5
@@ -19,13 +17,8 @@ TYPES = 4  # op types that are named with a reason
 
 def render(shadow: Shadow, page: Page) -> str:
     """The result as text, ending in a newline."""
-    blocks: list[Block] = []
-    for section in (_verdict, _unstable, _once, _limits):
-        part = list(section(shadow, page))
-        if blocks and part:
-            blocks.append(Text(""))
-        blocks += part
-    return to_string(blocks, page)
+    parts = (_verdict, _unstable, _once, _limits)
+    return sections((part(shadow, page) for part in parts), page)
 
 
 def _verdict(shadow: Shadow, page: Page) -> Iterator[Block]:

@@ -1,6 +1,6 @@
 """Words, numbers and bars for people, and the way from rich to a plain string.
 
-Every string that comes from a trace goes through `safe` or `Lines`: no markup, no control characters.
+Every string that comes from a trace goes through `safe`: no markup, no control characters.
 """
 
 import io
@@ -15,6 +15,8 @@ from rich.text import Text
 from tfbisect.errors import printable
 from tfbisect.model import Difference, Source
 from tfbisect.reporters import Page
+
+Block = Text | Padding
 
 LABEL_WIDTH = 10
 ULP_TOLD = 10**7  # beyond it the relative difference says more
@@ -40,18 +42,14 @@ def tails(texts: Sequence[str], room: int, page: Page) -> list[str]:
     return [safe(text, page, room) for text in texts]
 
 
-def count(number: int, singular: str, plural: str | None = None) -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+def count(number: int, what: str) -> str:
+    """`1 op`, `1,234 ops`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def place(source: Source, short: bool = True) -> str:
     """`train.py:41`: what an editor or a terminal can jump to."""
-    return f"{basename(source.file) if short else source.file}:{source.line}"
-
-
-def basename(path: str) -> str:
-    """The last part of a path of either kind: a trace may come from another system."""
-    return path.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{source.base if short else source.file}:{source.line}"
 
 
 def device(name: str) -> str:
@@ -110,7 +108,17 @@ def columns(cells: Sequence[Sequence[Text | str]], indent: int = 2, right: Seque
     return Padding(grid, (0, 0, 0, indent))
 
 
-def to_string(blocks: Iterable[Text | Padding], page: Page) -> str:
+def sections(parts: Iterable[Iterable[Block]], page: Page) -> str:
+    """Parts as one text, an empty line between those that have something to say."""
+    blocks: list[Block] = []
+    for part in map(list, parts):
+        if blocks and part:
+            blocks.append(Text(""))
+        blocks += part
+    return to_string(blocks, page)
+
+
+def to_string(blocks: Iterable[Block], page: Page) -> str:
     """Blocks as text of the page's width, without spaces at the ends of lines, ending in a newline."""
     stream = io.StringIO()
     console = Console(

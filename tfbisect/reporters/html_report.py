@@ -1,11 +1,12 @@
 """A comparison as one page that stands by itself: data, scripts, styles and licences in one file, offline.
 
-The page is built around the JSON of the comparison and adds nothing to it. What comes from a trace is never markup: it
-stands in the page as JSON whose angle brackets are escaped, and scripts set it as text. A content policy lets only the
-scripts of the page itself run and forbids every request.
+The page is built around the JSON of the comparison, and adds only what its categories mean and what was cut. What comes
+from a trace is never markup: it stands in the page as JSON whose angle brackets are escaped, and scripts set it as
+text. A content policy lets only the scripts of the page itself run and forbids every request.
 """
 
 import base64
+import collections
 import hashlib
 import html
 import json
@@ -14,8 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tfbisect.model import Comparison, Json
+from tfbisect.model import CATEGORIES, Comparison, Json
 from tfbisect.reporters import Page
+from tfbisect.reporters._culprit import meaning
 from tfbisect.reporters.json_report import strict
 from tfbisect.reporters.terminal import render as as_text
 
@@ -61,8 +63,9 @@ def render(comparison: Comparison, page: Page) -> str:
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
         "licences": _asset("LICENSES.txt"),
     }
-    room = LARGEST - sum(len(part.encode()) for part in parts.values()) - len(_asset("page.html")) - 1000
-    parts["data"] = _fitted(strict(comparison.to_json()), room)
+    room = LARGEST - sum(len(part.encode()) for part in parts.values()) - len(_asset("page.html"))
+    meanings = {category: meaning(comparison, category) for category in CATEGORIES}
+    parts["data"] = _fitted(strict(comparison.to_json()), room, meanings)
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
 
 
@@ -75,20 +78,20 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _fitted(data: Json, room: int) -> str:
+def _fitted(data: Json, room: int, meaning: dict[str, str]) -> str:
     """The data as JSON that may stand in a script element, of at most `room` bytes."""
     data = {key: value for key, value in data.items() if key in _KNOWN}
     long = [items for _, path in _LONG if (items := _at(data, path)) is not None]
-    data = _shortened(data, set(map(id, long)))
+    cut: collections.Counter[str] = collections.Counter()
+    data = {**_shortened(data, set(map(id, long)), cut), "meaning": meaning}
     lists = {name: (path, items) for name, path in _LONG if (items := _at(data, path))}
     sizes = {name: len(_encoded(items)) for name, (_, items) in lists.items()}
-    cut: dict[str, int] = {}
     room -= len(_encoded(data)) - sum(sizes.values()) + ROOM_FOR_CUT
     while sizes and sum(sizes.values()) > room:
         name = max(sizes, key=sizes.__getitem__)
         path, items = lists[name]
         keep = len(items) // 2
-        cut[name] = cut.get(name, 0) + len(items) - keep
+        cut[name] += len(items) - keep
         del items[keep:]
         sizes[name] = len(_encoded(items))
         if not items:
@@ -119,15 +122,18 @@ def _at(data: Json, path: tuple[str, ...]) -> list[Any] | None:
     return here if isinstance(here, list) else None
 
 
-def _shortened(value: Any, long: set[int]) -> Any:
-    """A copy with long texts, and long lists other than those named by id, cut."""
+def _shortened(value: Any, long: set[int], cut: collections.Counter[str]) -> Any:
+    """A copy with long texts, and long lists other than those named by id, cut; `cut` counts the items."""
     if isinstance(value, str):
         return value if len(value) <= TEXT else value[: TEXT - 1] + "\u2026"
-    if isinstance(value, dict):
-        return {_shortened(key, long): _shortened(item, long) for key, item in list(value.items())[:ITEMS]}
+    if not isinstance(value, dict | list):
+        return value
+    kept = len(value) if id(value) in long else min(len(value), ITEMS)
+    if kept < len(value):
+        cut["the items of other lists"] += len(value) - kept
     if isinstance(value, list):
-        return [_shortened(item, long) for item in (value if id(value) in long else value[:ITEMS])]
-    return value
+        return [_shortened(item, long, cut) for item in value[:kept]]
+    return {_shortened(key, long, cut): _shortened(item, long, cut) for key, item in list(value.items())[:kept]}
 
 
 def _forget_sources(differing: Json, keep: int) -> None:

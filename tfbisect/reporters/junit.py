@@ -10,7 +10,7 @@ from tfbisect.errors import printable
 from tfbisect.model import Comparison, Culprit
 from tfbisect.reporters import Page
 from tfbisect.reporters._culprit import lines
-from tfbisect.reporters._text import basename, place
+from tfbisect.reporters._text import place
 
 SUFFIXES = ("xml",)
 SUITE = "tfbisect"
@@ -25,9 +25,9 @@ def render(comparison: Comparison, page: Page) -> str:
     for number, culprit in enumerate(failures, 1):
         case = _case(suite, _name(culprit, number), culprit)
         failure = ElementTree.SubElement(case, "failure", type=culprit.category, message=_clean(_message(culprit)))
-        failure.text = _clean(lines(culprit, page))
+        failure.text = _clean(lines(comparison, culprit, page))
     if not failures:
-        case = _case(suite, "both runs are bit-identical", None)
+        case = _case(suite, "the runs agree", None)
         if comparison.verdict != "identical":
             tag = "failure" if comparison.verdict == "diverged" else "error"
             message = "; ".join(comparison.warnings) or "nothing could be compared, or what differs cannot be blamed"
@@ -49,7 +49,7 @@ def render(comparison: Comparison, page: Page) -> str:
 
 def _case(suite: ElementTree.Element, name: str, culprit: Culprit | None) -> ElementTree.Element:
     source = culprit.source if culprit is not None else None
-    module = f".{basename(source.file).removesuffix('.py')}" if source is not None else ""
+    module = f".{source.base.removesuffix('.py')}" if source is not None else ""
     case = ElementTree.SubElement(suite, "testcase", classname=_clean(SUITE + module), name=_clean(name), time="0")
     if source is not None:
         case.set("file", _clean(source.file))

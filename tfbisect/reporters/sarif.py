@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from tfbisect.model import Comparison, Culprit, Json, Source
 from tfbisect.reporters import Page
-from tfbisect.reporters._culprit import MEANING, lines
+from tfbisect.reporters._culprit import lines, meaning
 from tfbisect.reporters.json_report import strict
 from tfbisect.version import __version__
 
@@ -24,11 +24,14 @@ def render(comparison: Comparison, page: Page) -> str:
             "driver": {
                 "name": "tfbisect",
                 "version": __version__,
-                "rules": [_rule(category) for category in categories],
+                "rules": [_rule(category, meaning(comparison, category)) for category in categories],
             }
         },
         "columnKind": "unicodeCodePoints",
-        "results": [_result(culprit, categories, folder, page) for culprit in comparison.culprits],
+        "results": [
+            _result(culprit, lines(comparison, culprit, page), categories.index(culprit.category), folder)
+            for culprit in comparison.culprits
+        ],
         "invocations": [
             {
                 "executionSuccessful": comparison.verdict != "inconclusive",
@@ -45,21 +48,20 @@ def render(comparison: Comparison, page: Page) -> str:
     return json.dumps(strict(document), indent=2, allow_nan=False) + "\n"
 
 
-def _rule(category: str) -> Json:
+def _rule(category: str, meaning: str) -> Json:
     return {
         "id": f"tfbisect/{category}",
         "name": f"{category.capitalize()}Divergence",
-        "shortDescription": {"text": f"An op that {MEANING[category]}"},
+        "shortDescription": {"text": f"An op that {meaning}"},
     }
 
 
-def _result(culprit: Culprit, categories: list[str], folder: str, page: Page) -> Json:
-    what = lines(culprit, page)
+def _result(culprit: Culprit, text: str, rule: int, folder: str) -> Json:
     result: dict[str, Any] = {
         "ruleId": f"tfbisect/{culprit.category}",
-        "ruleIndex": categories.index(culprit.category),
+        "ruleIndex": rule,
         "level": "note" if culprit.contained else "error",
-        "message": {"text": what},
+        "message": {"text": text},
         "properties": {"op_type": culprit.op_type, "name": culprit.name, "step": culprit.step},
     }
     logical = {"name": culprit.name, "fullyQualifiedName": f"{culprit.function}/{culprit.name}", "kind": "function"}

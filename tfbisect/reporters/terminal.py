@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from rich.padding import Padding
 from rich.text import Text
 
 from tfbisect.model import Comparison, Culprit, GraphKind, Opaque, SiteKind
@@ -16,10 +15,8 @@ from tfbisect.outcomes import many_runs_of, tolerated_of
 from tfbisect.reporters import Page
 from tfbisect.reporters import _culprit as words
 from tfbisect.reporters._extras import many_runs, tolerance
-from tfbisect.reporters._text import bar, basename, columns, count, place, rows, safe, tails, to_string
+from tfbisect.reporters._text import Block, bar, columns, count, place, rows, safe, sections, tails, to_string
 from tfbisect.tables import Trace
-
-Block = Text | Padding
 
 OTHERS = 5
 STEPS = 6
@@ -34,15 +31,8 @@ COLOURS = {"identical": "bold green", "diverged": "bold red", "inconclusive": "b
 
 def render(comparison: Comparison, page: Page) -> str:
     """The comparison as text, ending in a newline. See `Page` for width, colour and characters."""
-    blocks: list[Block] = []
-    for section in (
-        _verdict, _first, _others, many_runs, tolerance, _receivers, _environment, _unseen, _warnings, _next
-    ):  # fmt: skip
-        part = list(section(comparison, page))
-        if blocks and part:
-            blocks.append(Text(""))
-        blocks += part
-    return to_string(blocks, page)
+    parts = (_verdict, _first, _others, many_runs, tolerance, _receivers, _environment, _unseen, _warnings, _next)
+    return sections((part(comparison, page) for part in parts), page)
 
 
 def _verdict(comparison: Comparison, page: Page) -> Iterator[Block]:
@@ -69,7 +59,7 @@ def _none(comparison: Comparison) -> str:
 def _headline(culprit: Culprit, page: Page) -> str:
     parts = [safe(culprit.op_type, page)]
     if culprit.source is not None:
-        parts.append(f"line {culprit.source.line} of {safe(basename(culprit.source.file), page)}")
+        parts.append(f"line {culprit.source.line} of {safe(culprit.source.base, page)}")
     if culprit.step is not None:
         parts.append(f"in step {culprit.step}")
     return ", ".join(parts)
@@ -79,10 +69,7 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
     if comparison.verdict == "identical" or not comparison.culprits:
         return
     culprit = comparison.culprits[0]
-    meaning = (
-        words.MEANING[culprit.category] if tolerated_of(comparison) is None else "is where the tolerance is passed"
-    )
-    yield Text(f"  {safe(culprit.op_type, page)} {meaning}.")
+    yield Text(f"  {safe(culprit.op_type, page)} {words.meaning(comparison, culprit.category)}.")
     pairs: list[tuple[str, Text | str]] = []
     if culprit.source is not None:
         inside = f", in {culprit.source.function}" if culprit.source.function else ""

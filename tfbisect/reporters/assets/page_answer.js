@@ -55,9 +55,9 @@ const Answer = (() => {
       item.source ? el("p", {class: "dim"}, "Source: ", reference(item.source)) : null);
   }
 
-  function told(culprit) {
+  function told(culprit, meaning) {
     return [
-      el("p", {}, `${culprit.op_type} ${tolerated ? "is where the tolerance is passed" : Words.meaning[culprit.category] || Words.meaning.unknown}.`),
+      el("p", {}, `${culprit.op_type} ${meaning[culprit.category]}.`),
       culprit.source && culprit.source.text ? el("code", {class: "line"}, culprit.source.text.trim()) : null,
       facts(culprit),
       culprit.inputs.length ? el("details", {}, el("summary", {}, `Its ${Words.count(culprit.inputs.length, "input")}`),
@@ -67,12 +67,9 @@ const Answer = (() => {
     ];
   }
 
-  let tolerated = false;
-
   // choose(rank) is called when the reader picks another culprit.
   function draw(data, choose) {
     const root = document.getElementById("answer");
-    tolerated = Boolean(data.tolerance);
     put(root, [el("h1", {id: "verdict"}, el("span", {class: `verdict ${data.verdict}`}, data.verdict), ` ${headline(data)}`)]);
     document.title = `tfbisect: ${data.verdict} ${headline(data)}`;
     if (data.cut && Object.keys(data.cut).length) {
@@ -92,7 +89,7 @@ const Answer = (() => {
     }
     return (rank) => {
       body.replaceChildren();
-      put(body, told(data.culprits[rank]));
+      put(body, told(data.culprits[rank], data.meaning));
       buttons.forEach((button, at) => button.setAttribute("aria-current", at === rank));
     };
   }

@@ -50,7 +50,7 @@ const Dom = (() => {
 
 const Words = (() => {
   const number = (value) => Number(value).toLocaleString("en-US");
-  const count = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
+  const count = (value, one) => `${number(value)} ${one}${value === 1 ? "" : "s"}`;
   const short = (value) => {
     if (value === null || value === undefined) return "not known";
     const plain = Number(value);
@@ -84,17 +84,6 @@ const Words = (() => {
     return text;
   }
 
-  const meaning = {
-    kernel: "got the same bits in both runs and gave other bits",
-    rng: "drew other random numbers, or was given another seed",
-    input: "is where other data came in",
-    state: "read something that was not the same before any recorded op wrote it",
-    host: "took another value from Python",
-    race: "did the same things in another order",
-    environment: "got the same bits but ran under another set-up, and gave other bits",
-    structure: "is the first place where other ops or shapes were executed",
-    unknown: "differs, and nothing above it does",
-  };
   const states = {
     culprit: "culprit: equal inputs, other output",
     receiver: "differs because an input does",
@@ -104,5 +93,5 @@ const Words = (() => {
     entry: "variable or other state",
     equal: "bit-identical in both runs",
   };
-  return {run, number, count, short, file, last, cut, moment, tensor, size, meaning, states};
+  return {run, number, count, short, file, last, cut, moment, tensor, size, states};
 })();
