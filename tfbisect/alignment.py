@@ -1,6 +1,7 @@
 """Which call, op and event of one run is which of the other.
 
-Pairs by what the program is (functions, lines, names, order), never by values and never by arrival; judges nothing.
+Pairs by what the program is (functions, lines, names, order) and never by arrival; judges nothing. Where order is
+chance or tells nothing, as of callbacks and of many calls of which some are missing, values tell calls apart.
 """
 
 import os
@@ -38,8 +39,8 @@ from tfbisect.threads import (
 
 Ints = npt.NDArray[np.int64]
 
-# Made when Python collects garbage, whenever that is; they make no value.
 LEFT_OVER = 2000  # calls of callbacks that are looked at once more
+# Made when Python collects garbage, whenever that is; they make no value.
 UNORDERED = frozenset({
     "DestroyResourceOp", "DeleteIterator", "DeleteMultiDeviceIterator", "DeleteMemoryCache", "DeleteSeedGenerator",
     "DeleteRandomSeedGenerator", "DestroyTemporaryVariable",

@@ -277,7 +277,7 @@ class _Bisection:
         made = self._pipelines.before(handle_a, row)
         if made:
             return Outcome(Status.DIFFERS, made)
-        queued = self._stores.queued(row, other, handle_a, handle_b)
+        queued = self._stores.queued(row, handle_a, handle_b)
         if queued is not None:
             return queued
         return self._behind(Ref(call_a, node_a, 0, path_a), handle_a, Ref(call_b, node_b, 0, path_b), handle_b)
