@@ -5,7 +5,6 @@ Decides nothing: `bisector` named it.
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from tfbisect import definition, knowledge
@@ -56,7 +55,7 @@ def shown(run: Run, row: int) -> tuple[str, str, Source | None]:
                 elif op.op != "_Retval":
                     return op.name, op.op, run.source_of(call, flow, consumer)
     if call < 0:  # a constant
-        call = run.graph_of.index(flow.graph.id)
+        call = run.first_calls[flow.graph.id]
     return flow.nodes[index].name, flow.nodes[index].op, run.source_of(call, flow, index)
 
 
@@ -139,15 +138,7 @@ class Portraits:
         run = self._runs[suspect.side]
         call, graph = run.event_call[suspect.row], run.node_of(suspect.row)[0].graph
         hidden = suspect.change is not None and graph.kind == GraphKind.OPAQUE  # unseen from the first call on
-        return call if call >= 0 and not hidden else self._first_calls[suspect.side][graph.id]
-
-    @cached_property
-    def _first_calls(self) -> tuple[dict[int, int], dict[int, int]]:
-        found: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        for side, run in enumerate(self._runs):
-            for call, graph in enumerate(run.graph_of):
-                found[side].setdefault(graph, call)
-        return found
+        return call if call >= 0 and not hidden else run.first_calls[graph.id]
 
     def _as_written(self, suspect: Suspect, executed: Source | None) -> tuple[str, str, Source | None]:
         """(name, op type, line) of the first thing that a function has otherwise as it was written."""
@@ -195,7 +186,7 @@ class Portraits:
         flow, index, _slot, _kind = run.node_of(row)
         call = run.event_call[row]
         if call < 0:
-            call = self._first_calls[1][flow.graph.id]
+            call = run.first_calls[flow.graph.id]
         iteration = run.path(run.event_path[row])
         return Counterpart(flow.nodes[index].name, self.steps[1].step(call), self.steps[1].ordinal(call), iteration)
 
