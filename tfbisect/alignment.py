@@ -214,8 +214,7 @@ class _Keys:
         """A stack's frames, without the one that began the recording: two recordings begun in one program, at other
         lines, are of the same thing. What ran right there is known by how far it is from where that was."""
         sources = trace.stack(stack)
-        options = trace.info.get("options")
-        begun = options.get("begun") if isinstance(options, dict) else None
+        begun = trace.options.get("begun")
         if sources and isinstance(begun, list) and [sources[0].file, sources[0].function] == begun[:2]:
             return tuple(map(self._frame, sources[1:])) or (sources[0].line - int(begun[2]),)
         return tuple(map(self._frame, sources))

@@ -95,8 +95,7 @@ def _check_schemes(a: Trace, b: Trace) -> None:
 
 def _steps_recorded(each: Trace) -> str | None:
     """The steps that were recorded op by op, as `record --steps` took them; None: all."""
-    options = each.info.get("options")
-    steps = options.get("steps") if isinstance(options, dict) else None
+    steps = each.options.get("steps")
     return None if steps is None else str(steps)
 
 
