@@ -237,7 +237,7 @@ class _Within:
 
     def comparison(self) -> Comparison:
         findings, traces = self.findings, (self.a.trace, self.b.trace)
-        environment = environment_of(*traces)
+        environment = environment_of(*(each.info for each in traces))
         values = {item.key: (item.values[0], item.values[1]) for item in environment}
         portraits = Portraits(findings, values, flattened(self.a.trace.info))
         culprits = tuple(

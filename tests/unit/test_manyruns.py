@@ -1,6 +1,8 @@
 """Three runs and more: outcomes, how often each culprit shows, doubt, and grouping by inputs."""
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +102,23 @@ def test_settings_are_compared_over_all_runs(runs):
     record(TEXT, paths[2], info={"threads": {"intra_op": 1}})
     [item] = compare(*paths).environment
     assert (item.key, item.values) == ("threads.intra_op", (None, None, 1))
+
+
+def test_of_many_traces_few_are_held_at_a_time(runs, monkeypatch):
+    paths = runs({}, {"dense": 1}, {"dense": 1, "act": 1}, {}, {"dense@1": 2}, calls=2)
+    record(TEXT, paths[3], info={"threads": {"intra_op": 1}})
+    held, most = weakref.WeakSet(), []
+
+    def counted(path):
+        gc.collect()
+        held.add(found := load(path))
+        most.append(len(held))
+        return found
+
+    monkeypatch.setattr("tfbisect.trace.load", counted)
+    result = compare(*paths)
+    assert len(many_runs_of(result).pairs) > 4 and result.environment
+    assert max(most) == 3  # the first, and two that it hides something of
 
 
 def test_it_goes_to_json_and_back_and_two_runs_have_no_such_key(runs):
