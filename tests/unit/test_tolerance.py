@@ -52,6 +52,19 @@ def test_floats_of_two_types_are_compared_as_numbers_in_the_coarser_ones_ulp():
     assert not error(a, b, Tolerance(rtol=1e-4)).within
 
 
+def test_numbers_are_close_by_any_of_the_three():
+    a, b = np.array([1.0, 100.0]), np.array([1.0, 100.1])
+    assert not error(a, b, Tolerance()).within
+    assert error(a, b, Tolerance(rtol=1e-3)).within and error(a, b, Tolerance(atol=0.2)).within
+    assert not error(a, b, Tolerance(rtol=1e-4)).within and not error(a, b, Tolerance(atol=0.05)).within
+    assert not error(np.array([1.0]), np.array([1 + 2**-51]), Tolerance(ulp=1)).within
+    one, next_one, other = (np.array([complex(x, y)]) for x, y in ((1, 1), (1, np.nextafter(1.0, 2.0)), (2, 1)))
+    assert error(one, next_one, Tolerance(ulp=1)).within and not error(one, other, Tolerance(ulp=1)).within
+    five, six = np.array([5]), np.array([6])
+    assert error(five, six, Tolerance(atol=1)).within and not error(five, six, Tolerance(ulp=9)).within
+    assert not error(np.array(["a"], object), np.array(["b"], object), Tolerance(atol=1)).within
+
+
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 def test_integers_beyond_what_a_float_holds_are_told_apart(dtype):
     a = np.array([2**62, 7], dtype)
