@@ -102,12 +102,13 @@ class Portraits:
         if rank < ILLUSTRATED:
             extra["code"] = {"ab"[at]: self._code(at, where) for at, where in self._sides(suspect)}
             extra["spread"] = spread(*values) if values is not None else None
-        places = self._places(suspect)
-        seeds = pair_of_seeds(self._runs[0].trace, places[0], self._runs[1].trace, places[1]) if places else None
+        seeds, seed_shift = self._seeds(suspect)
         if seeds is not None:
             extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
         dtype = dtype_name(run.dtype(suspect.row))
         attrs = definition.parse(run.trace.definition(flow.graph.id, index)).attrs
+        if seeds is not None:
+            attrs |= dict(zip(("seed", "seed2"), seeds[0], strict=True))
         return Culprit(
             op_type=op_type,
             name=name,
@@ -126,7 +127,7 @@ class Portraits:
             forward_of=_forward(run, flow, node),
             inputs=inputs,
             difference=size,
-            causes=self._causes(suspect, node, op_type, category, dtype, attrs, inputs, size),
+            causes=self._causes(node, op_type, category, dtype, attrs, inputs, size, seed_shift),
             downstream=self._downstream(suspect, rank),
             explanation=self._explanation(suspect, inputs, category),
             last_common=self._last_common(suspect) if category == "structure" else None,
@@ -316,18 +317,19 @@ class Portraits:
             return ()
         return tuple(_writer(run, write) for run, write in zip(self._runs, finding.writers, strict=True))
 
-    def _places(self, suspect: Suspect) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """(graph, node) in both runs of an op that both have."""
+    def _seeds(self, suspect: Suspect) -> tuple[tuple[tuple[int, int], tuple[int, int]] | None, str]:
+        """What `pair_of_seeds` and `shift` say of an op that both runs have."""
         if suspect.number < 0:
-            return None
+            return None, ""
         row, other = self._equality.pairs[suspect.number]
         flow_a, node_a, *_ = self._runs[0].node_of(row)
         flow_b, node_b, *_ = self._runs[1].node_of(other)
-        return (flow_a.graph.id, node_a), (flow_b.graph.id, node_b)
+        a, b = self._runs[0].trace, self._runs[1].trace
+        places = (flow_a.graph.id, node_a), (flow_b.graph.id, node_b)
+        return pair_of_seeds(a, places[0], b, places[1]), shift(a, places[0], b, places[1])
 
     def _causes(
         self,
-        suspect: Suspect,
         node: Node,
         op_type: str,
         category: str,
@@ -335,11 +337,8 @@ class Portraits:
         attrs: Mapping[str, object],
         inputs: tuple[InputState, ...],
         size: Difference | None,
+        seed_shift: str,
     ) -> tuple[Cause, ...]:
-        places = self._places(suspect)
-        traces = self._runs[0].trace, self._runs[1].trace
-        seeds = pair_of_seeds(traces[0], places[0], traces[1], places[1]) if places else None
-        seed_shift = shift(traces[0], places[0], traces[1], places[1]) if places and seeds else ""
         evidence = knowledge.Evidence(
             op_type=op_type,
             category=category,
@@ -348,7 +347,7 @@ class Portraits:
             flags=int(node.flags),
             environment=dict(self._environment),
             inputs=tuple(item.op_type for item in inputs),
-            attrs={**attrs, **(dict(zip(("seed", "seed2"), seeds[0], strict=True)) if seeds is not None else {})},
+            attrs=attrs,
             in_loop=bool(node.frame),
             info=dict(self._info),
             difference=size,
