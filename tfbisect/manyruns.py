@@ -20,7 +20,7 @@ from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
 from tfbisect.drawing import DRAWN
 from tfbisect.model import Comparison, Coverage, Culprit, Json
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, Doubt, EventGroups, ManyRuns, RunPair
-from tfbisect.pairwise import Pair, compare_pair, environment_of, opaque_of
+from tfbisect.pairwise import SHOWN, Pair, compare_pair, environment_of, not_listed, opaque_of
 from tfbisect.provenance import Run
 from tfbisect.tables import Trace
 
@@ -30,8 +30,8 @@ Path = str | os.PathLike[str]
 CHANCES = (0.5, 0.2, 0.1, 0.05, 0.01)
 SURE = 0.95
 MORE_PAIRS = 3  # of runs that are compared with each other because grouping shows what the first run hides
-SHOWN = 200
 NAMED = 10
+MORE_EVENTS = 20_000  # events that the first run has not, by which two runs are told apart
 
 
 def doubt(pairs: int, agreeing: int) -> Doubt:
@@ -145,7 +145,7 @@ class _ManyRuns:
         self.outputs.append(_Outputs(rows, outputs, missing))
         lasting = findings.effects.to_results | findings.effects.to_outputs
         ends = [place for place, number in enumerate(numbers) if number in lasting]
-        lost = tuple(missing.tolist()) if len(missing) < SHOWN else xxhash.xxh3_64_intdigest(missing.tobytes())
+        lost = xxhash.xxh3_64_intdigest(missing.tobytes())
         more = _more(b, _unmatched(alignment, 1))
         changed = xxhash.xxh3_64_intdigest(rows[ends].tobytes() + outputs[ends].tobytes()) if ends else ()
         self.endings.append(_Ending(changed, (lost, more) if len(missing) or more else ()))
@@ -249,6 +249,7 @@ class _ManyRuns:
             which = ", ".join(f"{a + 1} and {b + 1}" for a, b in runs[:NAMED])
             more = "" if len(runs) <= NAMED else ", ..."
             yield warning if len(runs) == len(self.pairs) else f"runs {which}{more}: {warning}"
+        yield from not_listed(len({seen.op for seen in self.seen}))
         if check.left_out:
             yield f"{check.left_out} events are too many to be grouped by their inputs"
 
@@ -324,7 +325,7 @@ def _more(run: Run, rows: Ints) -> Any:
     if not len(rows):
         return ()
     digest = xxhash.xxh3_64()
-    for text in sorted(f"{op_of(run, row)[:2]} {_output(run, row)}" for row in rows[: 100 * SHOWN].tolist()):
+    for text in sorted(f"{op_of(run, row)[:2]} {_output(run, row)}" for row in rows[:MORE_EVENTS].tolist()):
         digest.update(text.encode())
     return len(rows), digest.intdigest()
 

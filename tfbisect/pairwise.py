@@ -190,8 +190,7 @@ def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], co
         found.append(f"only steps {steps} were recorded; calls are counted from the first one recorded")
     found += _hidden(findings)
     found += _undecided(findings)
-    if len(findings.suspects) > SHOWN:
-        found.append(f"{len(findings.suspects) - SHOWN} more culprits are not listed")
+    found += not_listed(len(findings.suspects))
     alignment = findings.equality.alignment
     if any(calls):
         found.append(
@@ -214,6 +213,11 @@ def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], co
     if coverage.opaque and not findings.differing:
         found.append(f"{len(coverage.opaque)} things ran unseen: what they did is not known to be equal")
     return found
+
+
+def not_listed(culprits: int) -> list[str]:
+    """A warning where there are more than SHOWN."""
+    return [f"{culprits - SHOWN} more culprits are not listed"] if culprits > SHOWN else []
 
 
 def _other_program(alignment: Alignment) -> list[str]:

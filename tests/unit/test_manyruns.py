@@ -97,6 +97,14 @@ def test_a_shorter_run_is_another_outcome_and_inconclusive(runs, tmp_path):
     assert any(warning.startswith("runs 1 and 2: ") for warning in result.warnings)
 
 
+def test_culprits_that_are_too_many_to_be_listed_are_counted(runs):
+    ops = [f"n{number}" for number in range(240)]
+    changes = [dict.fromkeys(some, 1) for some in (ops[:120], ops[120:])]
+    result = compare(*runs({}, *changes, text="; ".join(f"{op} = Exp x" for op in ops), calls=1))
+    assert len(result.culprits) == 200
+    assert "40 more culprits are not listed" in result.warnings
+
+
 def test_settings_are_compared_over_all_runs(runs):
     paths = runs({}, {}, {})
     record(TEXT, paths[2], info={"threads": {"intra_op": 1}})

@@ -151,6 +151,14 @@ def test_growth_goes_from_where_the_error_enters_through_the_culprit_to_the_end(
     assert growth[0].max_ulp == 3 and growth[0].source.line == 2
 
 
+def test_culprits_that_are_too_many_to_be_listed_are_counted(paths):
+    ops = [f"n{number}" for number in range(205)]
+    both(paths, text="; ".join(f"{op} = Exp x" for op in ops), change=dict.fromkeys(ops, 9))
+    result = compare(*paths, ulp=1)
+    assert len(result.culprits) == 200
+    assert "5 more culprits are not listed" in result.warnings
+
+
 def test_values_that_were_not_kept_leave_it_open(paths):
     record(TEXT, paths[0])
     record(TEXT, paths[1], change={"dense@1": 1})
