@@ -85,7 +85,7 @@ class Alignment:
             return text
         return f"{text}; {self.nodes(self.a.graph_of[call], self.b.graph_of[other]).reason(node)}"
 
-    @property
+    @cached_property
     def unpaired_calls(self) -> tuple[list[int], list[int]]:
         """Calls of one run only that ran something: in A, in B.
 
