@@ -1,6 +1,7 @@
 """Which call, op and event of one run is which of the other.
 
-Pairs by what the program is (functions, lines, names, order), never by values and never by arrival; judges nothing.
+Pairs by what the program is (functions, lines, names, order) and never by arrival; judges nothing. Where order is
+chance or tells nothing, as of callbacks and of many calls of which some are missing, values tell calls apart.
 """
 
 from collections import Counter
@@ -37,8 +38,8 @@ from tfbisect.threads import (
 
 Ints = npt.NDArray[np.int64]
 
-# Made when Python collects garbage, whenever that is; they make no value.
 LEFT_OVER = 2000  # calls of callbacks that are looked at once more
+# Made when Python collects garbage, whenever that is; they make no value.
 UNORDERED = frozenset({
     "DestroyResourceOp", "DeleteIterator", "DeleteMultiDeviceIterator", "DeleteMemoryCache", "DeleteSeedGenerator",
     "DeleteRandomSeedGenerator", "DestroyTemporaryVariable",
@@ -83,7 +84,7 @@ class Alignment:
             return text
         return f"{text}; {self.nodes(self.a.graph_of[call], self.b.graph_of[other]).reason(node)}"
 
-    @property
+    @cached_property
     def unpaired_calls(self) -> tuple[list[int], list[int]]:
         """Calls of one run only that ran something: in A, in B.
 
@@ -212,8 +213,7 @@ class _Keys:
         """A stack's frames, without the one that began the recording: two recordings begun in one program, at other
         lines, are of the same thing. What ran right there is known by how far it is from where that was."""
         sources = trace.stack(stack)
-        options = trace.info.get("options")
-        begun = options.get("begun") if isinstance(options, dict) else None
+        begun = trace.options.get("begun")
         if sources and isinstance(begun, list) and [sources[0].file, sources[0].function] == begun[:2]:
             return tuple(map(self._frame, sources[1:])) or (sources[0].line - int(begun[2]),)
         return tuple(map(self._frame, sources))

@@ -277,7 +277,7 @@ class _Bisection:
         made = self._pipelines.before(handle_a, row)
         if made:
             return Outcome(Status.DIFFERS, made)
-        queued = self._stores.queued(row, other, handle_a, handle_b)
+        queued = self._stores.queued(row, handle_a, handle_b)
         if queued is not None:
             return queued
         return self._behind(Ref(call_a, node_a, 0, path_a), handle_a, Ref(call_b, node_b, 0, path_b), handle_b)
@@ -460,15 +460,7 @@ class _Bisection:
         return call if call >= 0 else self._first_call(0, self.a.node_of(row)[0].graph.id)
 
     def _first_call(self, side: int, graph: int) -> int:
-        return self._first_calls[side].get(graph, 0)
-
-    @cached_property
-    def _first_calls(self) -> tuple[dict[int, int], dict[int, int]]:
-        found: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        for side, run in enumerate((self.a, self.b)):
-            for call, graph in enumerate(run.graph_of):
-                found[side].setdefault(graph, call)
-        return found
+        return (self.a, self.b)[side].first_calls.get(graph, 0)
 
     # -- culprits ----------------------------------------------------------------------------------------------------
 

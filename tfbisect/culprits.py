@@ -5,7 +5,6 @@ Decides nothing: `bisector` named it.
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from tfbisect import definition, knowledge
@@ -56,7 +55,7 @@ def shown(run: Run, row: int) -> tuple[str, str, Source | None]:
                 elif op.op != "_Retval":
                     return op.name, op.op, run.source_of(call, flow, consumer)
     if call < 0:  # a constant
-        call = run.graph_of.index(flow.graph.id)
+        call = run.first_calls[flow.graph.id]
     return flow.nodes[index].name, flow.nodes[index].op, run.source_of(call, flow, index)
 
 
@@ -103,12 +102,13 @@ class Portraits:
         if rank < ILLUSTRATED:
             extra["code"] = {"ab"[at]: self._code(at, where) for at, where in self._sides(suspect)}
             extra["spread"] = spread(*values) if values is not None else None
-        places = self._places(suspect)
-        seeds = pair_of_seeds(self._runs[0].trace, places[0], self._runs[1].trace, places[1]) if places else None
+        seeds, seed_shift = self._seeds(suspect)
         if seeds is not None:
             extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
         dtype = dtype_name(run.dtype(suspect.row))
         attrs = definition.parse(run.trace.definition(flow.graph.id, index)).attrs
+        if seeds is not None:
+            attrs |= dict(zip(("seed", "seed2"), seeds[0], strict=True))
         return Culprit(
             op_type=op_type,
             name=name,
@@ -127,7 +127,7 @@ class Portraits:
             forward_of=_forward(run, flow, node),
             inputs=inputs,
             difference=size,
-            causes=self._causes(suspect, node, op_type, category, dtype, attrs, inputs, size),
+            causes=self._causes(node, op_type, category, dtype, attrs, inputs, size, seed_shift),
             downstream=self._downstream(suspect, rank),
             explanation=self._explanation(suspect, inputs, category),
             last_common=self._last_common(suspect) if category == "structure" else None,
@@ -139,15 +139,7 @@ class Portraits:
         run = self._runs[suspect.side]
         call, graph = run.event_call[suspect.row], run.node_of(suspect.row)[0].graph
         hidden = suspect.change is not None and graph.kind == GraphKind.OPAQUE  # unseen from the first call on
-        return call if call >= 0 and not hidden else self._first_calls[suspect.side][graph.id]
-
-    @cached_property
-    def _first_calls(self) -> tuple[dict[int, int], dict[int, int]]:
-        found: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        for side, run in enumerate(self._runs):
-            for call, graph in enumerate(run.graph_of):
-                found[side].setdefault(graph, call)
-        return found
+        return call if call >= 0 and not hidden else run.first_calls[graph.id]
 
     def _as_written(self, suspect: Suspect, executed: Source | None) -> tuple[str, str, Source | None]:
         """(name, op type, line) of the first thing that a function has otherwise as it was written."""
@@ -195,7 +187,7 @@ class Portraits:
         flow, index, _slot, _kind = run.node_of(row)
         call = run.event_call[row]
         if call < 0:
-            call = self._first_calls[1][flow.graph.id]
+            call = run.first_calls[flow.graph.id]
         iteration = run.path(run.event_path[row])
         return Counterpart(flow.nodes[index].name, self.steps[1].step(call), self.steps[1].ordinal(call), iteration)
 
@@ -325,18 +317,19 @@ class Portraits:
             return ()
         return tuple(_writer(run, write) for run, write in zip(self._runs, finding.writers, strict=True))
 
-    def _places(self, suspect: Suspect) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """(graph, node) in both runs of an op that both have."""
+    def _seeds(self, suspect: Suspect) -> tuple[tuple[tuple[int, int], tuple[int, int]] | None, str]:
+        """What `pair_of_seeds` and `shift` say of an op that both runs have."""
         if suspect.number < 0:
-            return None
+            return None, ""
         row, other = self._equality.pairs[suspect.number]
         flow_a, node_a, *_ = self._runs[0].node_of(row)
         flow_b, node_b, *_ = self._runs[1].node_of(other)
-        return (flow_a.graph.id, node_a), (flow_b.graph.id, node_b)
+        a, b = self._runs[0].trace, self._runs[1].trace
+        places = (flow_a.graph.id, node_a), (flow_b.graph.id, node_b)
+        return pair_of_seeds(a, places[0], b, places[1]), shift(a, places[0], b, places[1])
 
     def _causes(
         self,
-        suspect: Suspect,
         node: Node,
         op_type: str,
         category: str,
@@ -344,11 +337,8 @@ class Portraits:
         attrs: Mapping[str, object],
         inputs: tuple[InputState, ...],
         size: Difference | None,
+        seed_shift: str,
     ) -> tuple[Cause, ...]:
-        places = self._places(suspect)
-        traces = self._runs[0].trace, self._runs[1].trace
-        seeds = pair_of_seeds(traces[0], places[0], traces[1], places[1]) if places else None
-        seed_shift = shift(traces[0], places[0], traces[1], places[1]) if places and seeds else ""
         evidence = knowledge.Evidence(
             op_type=op_type,
             category=category,
@@ -357,7 +347,7 @@ class Portraits:
             flags=int(node.flags),
             environment=dict(self._environment),
             inputs=tuple(item.op_type for item in inputs),
-            attrs={**attrs, **(dict(zip(("seed", "seed2"), seeds[0], strict=True)) if seeds is not None else {})},
+            attrs=attrs,
             in_loop=bool(node.frame),
             info=dict(self._info),
             difference=size,

@@ -185,7 +185,7 @@ def _takers_of(run: Run, row: int) -> set[str]:
     flow, node, slot, _kind = run.node_of(row)
     call = run.event_call[row]
     if call < 0:  # a constant: the same ops take it in each call
-        call = run.graph_of.index(flow.graph.id)
+        call = run.first_calls[flow.graph.id]
     found: set[str] = set()
     todo = [(call, node)]
     if not flow.graph.results:

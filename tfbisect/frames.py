@@ -19,9 +19,6 @@ class Events(Protocol):
     sites: Any
     graphs: Sequence[Graph]
 
-    def call_row(self, call_id: int) -> int | None:
-        """The row of a call."""
-
     def source(self, stack_id: int) -> Source | None:
         """The user's line of a stack."""
 

@@ -1,6 +1,6 @@
 """Three runs and more: which ended alike, how often each culprit shows, and what doubt remains when all agree.
 
-Compares every run with the first, two at a time, so that no more than two traces are held; `pairwise` compares them.
+Compares every run with the first, two at a time, so that no more than three traces are held; `pairwise` compares them.
 """
 
 import os
@@ -18,10 +18,11 @@ from tfbisect.alignment import Alignment, host_values
 from tfbisect.bisector import Findings, Suspect, What
 from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
 from tfbisect.drawing import DRAWN
-from tfbisect.model import Comparison, Coverage, Culprit, Json, Opaque
+from tfbisect.model import Comparison, Coverage, Culprit, Json
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, Doubt, EventGroups, ManyRuns, RunPair
-from tfbisect.pairwise import Pair, compare_pair, environment_of
+from tfbisect.pairwise import SHOWN, Pair, compare_pair, environment_of, not_listed, opaque_of
 from tfbisect.provenance import Run
+from tfbisect.tables import Trace
 
 Ints = npt.NDArray[np.int64]
 Path = str | os.PathLike[str]
@@ -29,8 +30,8 @@ Path = str | os.PathLike[str]
 CHANCES = (0.5, 0.2, 0.1, 0.05, 0.01)
 SURE = 0.95
 MORE_PAIRS = 3  # of runs that are compared with each other because grouping shows what the first run hides
-SHOWN = 200
 NAMED = 10
+MORE_EVENTS = 20_000  # events that the first run has not, by which two runs are told apart
 
 
 def doubt(pairs: int, agreeing: int) -> Doubt:
@@ -79,14 +80,12 @@ class _ManyRuns:
 
     def comparison(self) -> Comparison:
         first = trace.load(self.paths[0])
+        infos = [first.info]
         for number in range(1, len(self.paths)):
-            pair = compare_pair(first, trace.load(self.paths[number]))
-            self._add((0, number), pair)
-            self._note_outputs(pair.findings)
+            infos.append(self._compare_with(first, number))
         own = Run(first)
         self.endings.insert(0, _Ending((), ()))
         check, extra = self._cross_check(own)
-        environment = environment_of(*map(trace.load, self.paths)) if self._set_up_differently() else ()
         culprits, told = self._culprits()
         verdict = self._verdict(bool(culprits))
         agreeing = sum(pair.verdict == "identical" for pair in self.pairs[: len(self.paths) - 1])
@@ -103,7 +102,7 @@ class _ManyRuns:
             verdict=verdict,
             runs=self._runs(),
             warnings=tuple(self._warnings(check)) + extra,
-            environment=environment,
+            environment=environment_of(*infos),
             coverage=_together([result.coverage for result in self.results]),
             culprits=culprits,
             receivers_by_step=shown.receivers_by_step,
@@ -111,6 +110,14 @@ class _ManyRuns:
         )
 
     # -- pairs -------------------------------------------------------------------------------------------------------
+
+    def _compare_with(self, first: Trace, number: int) -> Json:
+        """Compares a run with the first one and lets go of it; -> its `info`."""
+        other = trace.load(self.paths[number])
+        pair = compare_pair(first, other)
+        self._add((0, number), pair)
+        self._note_outputs(pair.findings)
+        return other.info
 
     def _add(self, runs: tuple[int, int], pair: Pair) -> None:
         result, findings, contradicted = pair
@@ -138,13 +145,10 @@ class _ManyRuns:
         self.outputs.append(_Outputs(rows, outputs, missing))
         lasting = findings.effects.to_results | findings.effects.to_outputs
         ends = [place for place, number in enumerate(numbers) if number in lasting]
-        lost = tuple(missing.tolist()) if len(missing) < SHOWN else xxhash.xxh3_64_intdigest(missing.tobytes())
+        lost = xxhash.xxh3_64_intdigest(missing.tobytes())
         more = _more(b, _unmatched(alignment, 1))
         changed = xxhash.xxh3_64_intdigest(rows[ends].tobytes() + outputs[ends].tobytes()) if ends else ()
         self.endings.append(_Ending(changed, (lost, more) if len(missing) or more else ()))
-
-    def _set_up_differently(self) -> bool:
-        return any(result.environment for result in self.results)
 
     # -- all runs ----------------------------------------------------------------------------------------------------
 
@@ -245,6 +249,7 @@ class _ManyRuns:
             which = ", ".join(f"{a + 1} and {b + 1}" for a, b in runs[:NAMED])
             more = "" if len(runs) <= NAMED else ", ..."
             yield warning if len(runs) == len(self.pairs) else f"runs {which}{more}: {warning}"
+        yield from not_listed(len({seen.op for seen in self.seen}))
         if check.left_out:
             yield f"{check.left_out} events are too many to be grouped by their inputs"
 
@@ -320,7 +325,7 @@ def _more(run: Run, rows: Ints) -> Any:
     if not len(rows):
         return ()
     digest = xxhash.xxh3_64()
-    for text in sorted(f"{op_of(run, row)[:2]} {_output(run, row)}" for row in rows[: 100 * SHOWN].tolist()):
+    for text in sorted(f"{op_of(run, row)[:2]} {_output(run, row)}" for row in rows[:MORE_EVENTS].tolist()):
         digest.update(text.encode())
     return len(rows), digest.intdigest()
 
@@ -338,17 +343,11 @@ def _apart(outputs: Sequence[Sequence[int]]) -> tuple[int, int] | None:
 
 def _together(coverages: Sequence[Coverage]) -> Coverage:
     """Of all pairs, added up; what ran unseen once each."""
-    opaque: dict[tuple[str, str, str], Opaque] = {}
-    for coverage in coverages:
-        for item in coverage.opaque:
-            key = item.name, item.op_type, item.reason
-            if key not in opaque or opaque[key].count < item.count:
-                opaque[key] = item
     return Coverage(
         sum(coverage.compared for coverage in coverages),
         sum(coverage.unmatched for coverage in coverages),
         sum(coverage.undecided for coverage in coverages),
-        tuple(opaque.values()),
+        opaque_of(item for coverage in coverages for item in coverage.opaque),
     )
 
 

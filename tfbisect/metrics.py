@@ -92,29 +92,6 @@ def _picture(differs: Array, shape: tuple[int, ...], cells: int) -> Json:
     }
 
 
-def within(a: Array, b: Array, *, rtol: float = 0.0, atol: float = 0.0, ulp: int = 0) -> bool:
-    """Whether all elements are close: bit-equal, both NaN, within `ulp`, or |a - b| <= atol + rtol * max(|a|, |b|).
-
-    False for other types or shapes. For comparing across devices and versions: elsewhere bits are what counts.
-    """
-    a, b = _native(a), _native(b)
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    at = np.flatnonzero(_differing(a, b))
-    left, right = a.reshape(-1)[at], b.reshape(-1)[at]
-    if not _is_number(a.dtype):
-        return not len(at)
-    x, y = _wide(left), _wide(right)
-    with np.errstate(all="ignore"):
-        distance = _distance(left, right)
-        close = np.isfinite(distance) & (distance <= atol + rtol * np.maximum(np.abs(x), np.abs(y)))
-    close |= np.isnan(x) & np.isnan(y)
-    if _is_float(a.dtype) and len(at):
-        steps, known = _ulps(left, right)
-        close |= (known & (steps <= ulp)).reshape(len(left), -1).all(axis=1)
-    return bool(np.all(close))
-
-
 def _native(array: Array) -> Array:
     """In this machine's byte order."""
     array = np.asarray(array)

@@ -6,7 +6,8 @@ Puts the parts together; each part decides for itself. More than two runs are `m
 import os
 import re
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
     """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated."""
     alignment = aligned(a, b)
     findings, contradicted = crosscheck.settle(bisect(alignment))
-    environment, info = environment_of(a, b), flattened(a.info)
+    environment, info = environment_of(a.info, b.info), flattened(a.info)
     portraits = Portraits(findings, {item.key: (item.values[0], item.values[1]) for item in environment}, info)
     culprits = tuple(portraits.culprit(suspect, rank) for rank, suspect in enumerate(findings.suspects[:SHOWN]))
     calls = tuple(map(len, alignment.unpaired_calls))
@@ -83,7 +84,7 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
 
 def coverage_of(alignment: Alignment, undecided: int) -> Coverage:
     """How much of two runs was compared."""
-    opaque = _opaque(alignment.a.trace, alignment.b.trace)
+    opaque = opaque_of((*alignment.a.trace.opaque, *alignment.b.trace.opaque))
     return Coverage(alignment.compared, alignment.unpaired_events(), undecided, opaque)
 
 
@@ -95,8 +96,7 @@ def _check_schemes(a: Trace, b: Trace) -> None:
 
 def _steps_recorded(each: Trace) -> str | None:
     """The steps that were recorded op by op, as `record --steps` took them; None: all."""
-    options = each.info.get("options")
-    steps = options.get("steps") if isinstance(options, dict) else None
+    steps = each.options.get("steps")
     return None if steps is None else str(steps)
 
 
@@ -135,9 +135,9 @@ def describe(each: Trace) -> Json:
     return run
 
 
-def environment_of(*traces: Trace) -> tuple[EnvironmentDifference, ...]:
-    """The settings that are not the same in all runs."""
-    infos = [flattened(each.info) for each in traces]
+def environment_of(*runs: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...]:
+    """The settings that are not the same in all runs, of which it takes `Trace.info`."""
+    infos = list(map(flattened, runs))
     return tuple(
         EnvironmentDifference(key, tuple(info.get(key) for info in infos))
         for key in sorted(set().union(*infos))
@@ -145,10 +145,10 @@ def environment_of(*traces: Trace) -> tuple[EnvironmentDifference, ...]:
     )
 
 
-def _opaque(a: Trace, b: Trace) -> tuple[Opaque, ...]:
-    """What ran unseen in either run, with the larger of the counts."""
+def opaque_of(items: Iterable[Opaque]) -> tuple[Opaque, ...]:
+    """What ran unseen in some of several runs, once each, with the largest of the counts."""
     found: dict[tuple[str, str, str], Opaque] = {}
-    for item in (*a.opaque, *b.opaque):
+    for item in items:
         key = item.name, item.op_type, item.reason
         if key not in found or found[key].count < item.count:
             found[key] = item
@@ -190,8 +190,7 @@ def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], co
         found.append(f"only steps {steps} were recorded; calls are counted from the first one recorded")
     found += _hidden(findings)
     found += _undecided(findings)
-    if len(findings.suspects) > SHOWN:
-        found.append(f"{len(findings.suspects) - SHOWN} more culprits are not listed")
+    found += not_listed(len(findings.suspects))
     alignment = findings.equality.alignment
     if any(calls):
         found.append(
@@ -214,6 +213,11 @@ def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], co
     if coverage.opaque and not findings.differing:
         found.append(f"{len(coverage.opaque)} things ran unseen: what they did is not known to be equal")
     return found
+
+
+def not_listed(culprits: int) -> list[str]:
+    """A warning where there are more than SHOWN."""
+    return [f"{culprits - SHOWN} more culprits are not listed"] if culprits > SHOWN else []
 
 
 def _other_program(alignment: Alignment) -> list[str]:

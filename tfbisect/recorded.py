@@ -104,6 +104,11 @@ class Recorded:
         return dict(zip(keys, zip(sources.tolist(), table["src_ret"].tolist(), strict=True), strict=True))
 
     @cached_property
+    def first_calls(self) -> dict[int, int]:
+        """{graph: its first call}"""
+        return {graph: call for call, graph in reversed(list(enumerate(self.graph_of)))}
+
+    @cached_property
     def takers(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """{(call, result): (call, argument) of all that take it}"""
         found: dict[tuple[int, int], list[tuple[int, int]]] = {}

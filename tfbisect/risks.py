@@ -61,7 +61,7 @@ def risks(trace: Trace) -> tuple[Risk, ...]:
             node = graph.nodes[index]
             source = trace.source(node.stack) or trace.source(stacks.get(number, 0))
             name = node.name if graph.kind == GraphKind.EAGER else f"{node.function or graph.name}/{node.name}"
-            for entry in knowledge.risks_of(evidence):
+            for entry in knowledge.risks(evidence):
                 ops = found.setdefault(entry.id, _Found(entry, evidence)).ops
                 key = node.op, name, source
                 ops[key] = ops.get(key, 0) + count

@@ -69,7 +69,7 @@ class Seen:
         site = run.event_site[row]
         if site not in self._rows[run is self._equality.b]:
             events = np.flatnonzero(run.trace.events["site"] == site).tolist()
-            values = [run.trace.value(at) for at in events]
+            values = run.trace.values(events)
             known = [value for value in values if value is not None and value.ndim]
             found = Counter(part.tobytes() for value in known for part in value)
             self._rows[run is self._equality.b][site] = found if len(known) == len(values) else None
@@ -194,5 +194,4 @@ def only_asked(run: Run, row: int) -> bool:
 
 
 def _says(run: Run) -> bool:
-    options = run.trace.info.get("options")
-    return isinstance(options, dict) and options.get("reads") is True
+    return run.trace.options.get("reads") is True

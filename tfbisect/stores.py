@@ -21,8 +21,8 @@ class Stores:
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
-    def queued(self, row: int, other: int, handle_a: Handle, handle_b: Handle) -> Outcome | None:
-        """How what was put into a queue compares, as far as two differing events can come from it; None: no queue.
+    def queued(self, row: int, handle_a: Handle, handle_b: Handle) -> Outcome | None:
+        """How what was put into a queue compares, as far as a differing event of A can come from it; None: no queue.
 
         An element that run A put in just as run B did and that came out in another place is no difference.
         """

@@ -274,7 +274,7 @@ class Surroundings:
         return found | columns(sizes[0] if sizes else None)
 
     def _call(self, place: _Place) -> int:
-        return place.call if place.call >= 0 else self._runs[place.side].graph_of.index(place.graph)
+        return place.call if place.call >= 0 else self._runs[place.side].first_calls[place.graph]
 
 
 def _same(one: Finding, two: Finding) -> bool:

@@ -73,6 +73,12 @@ class Trace(Shown):
         self.problems = tuple(self._problems)
 
     @property
+    def options(self) -> dict[str, Any]:
+        """What the recording was asked for: `options` of `info`."""
+        found = self.info.get("options")
+        return found if isinstance(found, dict) else {}
+
+    @property
     def kinds(self) -> Array:
         """The kind of each graph."""
         return self._tables["graphs"]["kind"]
@@ -163,12 +169,13 @@ class Trace(Shown):
 
     def kept(self, event_row: int) -> bytes | None:
         """The kept bytes of a row of `events`, whatever its type and shape: of a write of some rows, those rows."""
-        number = int(self.events[event_row]["value"])
-        return self._read_values([self._tables["values"][number].item()])[0] if number else None
+        return self._kept(int(self.events[event_row]["value"]))
 
     def definition(self, graph: int, node: int) -> bytes | None:
         """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
-        number = self._definitions.get((graph, node))
+        return self._kept(self._definitions.get((graph, node), 0))
+
+    def _kept(self, number: int) -> bytes | None:
         return self._read_values([self._tables["values"][number].item()])[0] if number else None
 
     def to_frame(self) -> Any:

@@ -25,13 +25,12 @@ from tfbisect.flow import VARIANT
 from tfbisect.graphdiff import graph_differences
 from tfbisect.model import Comparison, Culprit, GraphKind, SiteKind
 from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
-from tfbisect.pairwise import aligned, coverage_of, describe, environment_of
+from tfbisect.pairwise import SHOWN, aligned, coverage_of, describe, environment_of, not_listed
 from tfbisect.tables import Trace
 from tfbisect.upstream import above
 
 Array = npt.NDArray[Any]
 
-SHOWN = 200
 STEPS_OF_GROWTH = 2000
 WALK = 5000  # events of one run only that are passed on the way up from an event
 
@@ -237,7 +236,7 @@ class _Within:
 
     def comparison(self) -> Comparison:
         findings, traces = self.findings, (self.a.trace, self.b.trace)
-        environment = environment_of(*traces)
+        environment = environment_of(*(each.info for each in traces))
         values = {item.key: (item.values[0], item.values[1]) for item in environment}
         portraits = Portraits(findings, values, flattened(self.a.trace.info))
         culprits = tuple(
@@ -303,6 +302,7 @@ class _Within:
     def _warnings(self, tolerated: Tolerated, calls: Sequence[int]) -> Iterable[str]:
         for letter, each in (("A", self.a.trace), ("B", self.b.trace)):
             yield from (f"run {letter}: {problem}" for problem in each.problems)
+        yield from not_listed(len(self.findings.suspects))
         if tolerated.not_measured:
             yield (
                 f"{tolerated.not_measured} values differ and were not kept, so their error is not known: "

@@ -461,7 +461,7 @@ class SoFar(NamedTuple):
 
 
 def so_far(path: Path) -> SoFar:
-    """How far a recording has come; reads three rows. Raises what `load` raises."""
+    """How far a recording has come; reads the last call and the last commits alone. Raises what `load` raises."""
     name = os.fspath(path)
     events, calls, step = _opened(name, _read_counts)
     return SoFar(events, calls, step, _status(name).st_size)
@@ -507,12 +507,7 @@ def _damaged(name: str, error: BaseException) -> Damaged:
 
 
 def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
-    number = _check_format(file, name)
-    if image.superblock[8] != SUPERBLOCK:
-        raise Damaged(f"trace {name}", found=f"a superblock of version {image.superblock[8]}", expected=SUPERBLOCK)
-    there = schema.tables(number)
-    commits = _dataset(file, name, schema.commits(number), image)
-    rows, crcs = _last_commit(commits, len(there), name, image.marked)
+    there, rows, crcs = _committed(file, name, image)
     tables: dict[str, Array] = {table.name: np.zeros(0, table.dtype) for table in TABLES}
     for table, count, crc in zip(there, rows, crcs, strict=True):
         dataset = _dataset(file, name, table, image)
@@ -533,14 +528,21 @@ def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
 
 
 def _read_counts(file: Any, name: str, image: FileImage) -> tuple[int, int, int]:
-    number = _check_format(file, name)
-    there = schema.tables(number)
-    rows, _ = _last_commit(_dataset(file, name, schema.commits(number), image), len(there), name, image.marked)
+    there, rows, _ = _committed(file, name, image)
     counts = dict(zip((table.name for table in there), rows, strict=True))
-    table = next(table for table in there if table.name == "calls")
+    table = BY_NAME["calls"]
     last = np.zeros(min(1, counts["calls"]), table.dtype)
     _select(_dataset(file, name, table, image), last, counts["calls"] - 1)
     return counts["events"], counts["calls"], int(last["step"][0]) if len(last) else -1
+
+
+def _committed(file: Any, name: str, image: FileImage) -> tuple[tuple[Table, ...], list[int], list[int]]:
+    """The tables that the file has, and of each how many rows are complete and their CRC."""
+    number = _check_format(file, name)
+    if image.superblock[8] != SUPERBLOCK:
+        raise Damaged(f"trace {name}", found=f"a superblock of version {image.superblock[8]}", expected=SUPERBLOCK)
+    there = schema.tables(number)
+    return there, *_last_commit(_dataset(file, name, schema.commits(number), image), len(there), name, image.marked)
 
 
 def _check_format(file: Any, name: str) -> int:

@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tfbisect import knowledge
-from tfbisect.knowledge import Entry, Evidence, causes_for, entries, explain, risks, risks_of
+from tfbisect.knowledge import Entry, Evidence, causes_for, entries, explain, risks
 from tfbisect.model import CATEGORIES, Cause, Difference, NodeFlag
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -491,21 +492,21 @@ def test_an_error_leads_back_to_its_op() -> None:
     ],
 )
 def test_risks(op: str, device: str, info: dict[str, object], expected: set[str]) -> None:
-    assert {item.id for item in risks(op, device, info)} == expected
+    assert {item.id for item in risks(Evidence(op, device=device, info=info))} == expected
 
 
 def test_a_dtype_that_an_entry_does_not_speak_of_is_no_risk() -> None:
     """Sums of integers are exact in any order, and the GPU's row update runs on the host for them."""
     for op, device in (("ResourceScatterSub", CPU), ("Bincount", CPU), ("ResourceScatterUpdate", GPU)):
-        assert risks_of(Evidence(op, device=device, dtype="float32", info=INFO))
-        assert not risks_of(Evidence(op, device=device, dtype="int32", info=INFO))
-    assert risks_of(Evidence("TensorScatterUpdate", device=GPU, dtype="int32", info=INFO))
+        assert risks(Evidence(op, device=device, dtype="float32", info=INFO))
+        assert not risks(Evidence(op, device=device, dtype="int32", info=INFO))
+    assert risks(Evidence("TensorScatterUpdate", device=GPU, dtype="int32", info=INFO))
 
 
 def test_a_seeded_draw_is_a_risk_only_in_a_loop() -> None:
-    seeded = {"seed": 1, "seed2": 2}
-    assert risks("RandomUniform", CPU, SEEDED, attrs=seeded) == ()
-    assert {item.id for item in risks("RandomUniform", CPU, SEEDED, attrs=seeded, in_loop=True)} == {"random-in-loop"}
+    seeded = Evidence("RandomUniform", device=CPU, info=SEEDED, attrs={"seed": 1, "seed2": 2})
+    assert risks(seeded) == ()
+    assert {item.id for item in risks(replace(seeded, in_loop=True))} == {"random-in-loop"}
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Three runs and more: outcomes, how often each culprit shows, doubt, and grouping by inputs."""
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,11 +97,36 @@ def test_a_shorter_run_is_another_outcome_and_inconclusive(runs, tmp_path):
     assert any(warning.startswith("runs 1 and 2: ") for warning in result.warnings)
 
 
+def test_culprits_that_are_too_many_to_be_listed_are_counted(runs):
+    ops = [f"n{number}" for number in range(240)]
+    changes = [dict.fromkeys(some, 1) for some in (ops[:120], ops[120:])]
+    result = compare(*runs({}, *changes, text="; ".join(f"{op} = Exp x" for op in ops), calls=1))
+    assert len(result.culprits) == 200
+    assert "40 more culprits are not listed" in result.warnings
+
+
 def test_settings_are_compared_over_all_runs(runs):
     paths = runs({}, {}, {})
     record(TEXT, paths[2], info={"threads": {"intra_op": 1}})
     [item] = compare(*paths).environment
     assert (item.key, item.values) == ("threads.intra_op", (None, None, 1))
+
+
+def test_of_many_traces_few_are_held_at_a_time(runs, monkeypatch):
+    paths = runs({}, {"dense": 1}, {"dense": 1, "act": 1}, {}, {"dense@1": 2}, calls=2)
+    record(TEXT, paths[3], info={"threads": {"intra_op": 1}})
+    held, most = weakref.WeakSet(), []
+
+    def counted(path):
+        gc.collect()
+        held.add(found := load(path))
+        most.append(len(held))
+        return found
+
+    monkeypatch.setattr("tfbisect.trace.load", counted)
+    result = compare(*paths)
+    assert len(many_runs_of(result).pairs) > 4 and result.environment
+    assert max(most) == 3  # the first, and two that it hides something of
 
 
 def test_it_goes_to_json_and_back_and_two_runs_have_no_such_key(runs):

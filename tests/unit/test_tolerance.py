@@ -52,6 +52,19 @@ def test_floats_of_two_types_are_compared_as_numbers_in_the_coarser_ones_ulp():
     assert not error(a, b, Tolerance(rtol=1e-4)).within
 
 
+def test_numbers_are_close_by_any_of_the_three():
+    a, b = np.array([1.0, 100.0]), np.array([1.0, 100.1])
+    assert not error(a, b, Tolerance()).within
+    assert error(a, b, Tolerance(rtol=1e-3)).within and error(a, b, Tolerance(atol=0.2)).within
+    assert not error(a, b, Tolerance(rtol=1e-4)).within and not error(a, b, Tolerance(atol=0.05)).within
+    assert not error(np.array([1.0]), np.array([1 + 2**-51]), Tolerance(ulp=1)).within
+    one, next_one, other = (np.array([complex(x, y)]) for x, y in ((1, 1), (1, np.nextafter(1.0, 2.0)), (2, 1)))
+    assert error(one, next_one, Tolerance(ulp=1)).within and not error(one, other, Tolerance(ulp=1)).within
+    five, six = np.array([5]), np.array([6])
+    assert error(five, six, Tolerance(atol=1)).within and not error(five, six, Tolerance(ulp=9)).within
+    assert not error(np.array(["a"], object), np.array(["b"], object), Tolerance(atol=1)).within
+
+
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 def test_integers_beyond_what_a_float_holds_are_told_apart(dtype):
     a = np.array([2**62, 7], dtype)
@@ -136,6 +149,14 @@ def test_growth_goes_from_where_the_error_enters_through_the_culprit_to_the_end(
     growth = tolerated_of(compare(*paths, ulp=4)).growth
     assert [(item.name, item.within) for item in growth] == [("dense", True), ("act", False), ("loss", False)]
     assert growth[0].max_ulp == 3 and growth[0].source.line == 2
+
+
+def test_culprits_that_are_too_many_to_be_listed_are_counted(paths):
+    ops = [f"n{number}" for number in range(205)]
+    both(paths, text="; ".join(f"{op} = Exp x" for op in ops), change=dict.fromkeys(ops, 9))
+    result = compare(*paths, ulp=1)
+    assert len(result.culprits) == 200
+    assert "5 more culprits are not listed" in result.warnings
 
 
 def test_values_that_were_not_kept_leave_it_open(paths):

@@ -35,7 +35,6 @@ __all__ = [
     "is_exact_elementwise",
     "known_op_types",
     "risks",
-    "risks_of",
     "steady",
 ]
 
@@ -134,23 +133,12 @@ def known_op_types() -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def risks(
-    op_type: str,
-    device: str = "",
-    info: Mapping[str, object] | None = None,
-    *,
-    attrs: Mapping[str, object] | None = None,
-    in_loop: bool = False,
-) -> tuple[Entry, ...]:
+def risks(evidence: Evidence) -> tuple[Entry, ...]:
     """The reasons why this op can differ between two equal runs on this device and with these settings.
 
-    What an entry asks of the data (repeated indices, float weights) is in its `condition` and is not checked here.
+    What an entry asks of the data (repeated indices, float weights) is in its `condition` and is not checked here. A
+    dtype that it does not speak of is no risk.
     """
-    return risks_of(Evidence(op_type, device=device, info=info or {}, attrs=attrs or {}, in_loop=in_loop))
-
-
-def risks_of(evidence: Evidence) -> tuple[Entry, ...]:
-    """`risks` of all that is known about one op; a dtype that an entry does not speak of is no risk."""
     return tuple(
         entry
         for entry in entries()

@@ -47,7 +47,6 @@ PROGRAM = (
     "!environment.PYTHONHASHSEED",
 )
 ANY_SETTING = ("*", "!time", "!pid", "!cwd", "!tfbisect", "!options*", "!digest*")
-KERNEL_SETTINGS = (*THREADS, *ONEDNN, *INSTRUCTIONS, *XLA, *PRECISION, *AUTOTUNE, *DETERMINISM, *VERSIONS, *DEVICES)
 
 KERNEL_CATEGORIES = ("", "kernel", "race", "unknown")
 

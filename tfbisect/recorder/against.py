@@ -309,8 +309,7 @@ class ComparingWriter(TraceWriter):
 
 def other_run(trace: Trace, steps: str | None) -> Trace:
     """The trace back if it can be compared with a run of which `steps` are recorded. Raises Usage."""
-    options = trace.info.get("options")
-    theirs = options.get("steps") if isinstance(options, dict) else None
+    theirs = trace.options.get("steps")
     if theirs != steps:
         raise Usage(
             f"--against {trace.path}",
