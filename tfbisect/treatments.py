@@ -166,7 +166,7 @@ def _for_setting(setting: Setting, culprit: Culprit) -> tuple[Treatment, ...]:
 
 def _seeds_first(culprit: Culprit) -> list[Treatment]:
     """The catalogue with the seed first that this culprit most likely draws from."""
-    first = TENSORFLOW_SEED if culprit.category not in ("host",) else NUMPY_SEED
+    first = NUMPY_SEED if culprit.category == "host" else TENSORFLOW_SEED
     if any(cause.id == "keras-layer-seed" for cause in culprit.causes[:1]):
         first = PYTHON_SEED
     return [first, *(each for each in CATALOGUE if each is not first)]
