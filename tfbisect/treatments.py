@@ -136,7 +136,7 @@ def equal_variables(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Treatme
 
 
 def applicable(gpu: bool) -> tuple[Treatment, ...]:
-    """The treatments that can change something, cheapest first; the CPU alone is left to the causes that ask for it."""
+    """The treatments that can change something, cheapest first. The CPU alone is no cure for a GPU."""
     return tuple(each for each in CATALOGUE if (gpu or not each.gpu) and each is not CPU_ONLY)
 
 
