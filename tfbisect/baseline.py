@@ -5,6 +5,7 @@ value is; names and lines are those of the later run. What lies beyond LIMIT val
 """
 
 import base64
+import dataclasses
 import heapq
 import json
 from collections.abc import Mapping
@@ -194,15 +195,7 @@ def compare_with(baseline: Baseline, name: str, run: Trace) -> Comparison:
     elif baseline.rest != order.rest():
         verdict = "inconclusive" if verdict == "identical" else verdict
         warnings.append(f"{beyond} more values are held as one digest, and that differs: which of them is not known")
-    return Comparison(
-        verdict=verdict,
-        runs=comparison.runs,
-        warnings=tuple(warnings),
-        environment=comparison.environment,
-        coverage=comparison.coverage,
-        culprits=comparison.culprits,
-        receivers_by_step=comparison.receivers_by_step,
-    )
+    return dataclasses.replace(comparison, verdict=verdict, warnings=tuple(warnings))
 
 
 def _structure(baseline: Baseline, name: str, run: Trace, order: _Order, place: int) -> Comparison:
