@@ -5,6 +5,7 @@ value is; names and lines are those of the later run. What lies beyond LIMIT val
 """
 
 import base64
+import contextlib
 import dataclasses
 import heapq
 import json
@@ -152,13 +153,15 @@ def read(path: Path) -> Baseline:
 
 
 def write(path: Path, baseline: Baseline) -> None:
-    """Raises CannotWrite."""
+    """Write it whole or not at all. Raises CannotWrite."""
+    draft = path.with_suffix(path.suffix + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(path.suffix + ".new")
         draft.write_text(json.dumps(baseline.to_json(), indent=1) + "\n", encoding="utf-8", newline="\n")
         draft.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise CannotWrite(f"baseline {path}", found=error.strerror) from error
 
 
