@@ -5,6 +5,8 @@ value is; names and lines are those of the later run. What lies beyond LIMIT val
 """
 
 import base64
+import contextlib
+import dataclasses
 import heapq
 import json
 from collections.abc import Mapping
@@ -151,13 +153,15 @@ def read(path: Path) -> Baseline:
 
 
 def write(path: Path, baseline: Baseline) -> None:
-    """Raises CannotWrite."""
+    """Write it whole or not at all. Raises CannotWrite."""
+    draft = path.with_suffix(path.suffix + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(path.suffix + ".new")
         draft.write_text(json.dumps(baseline.to_json(), indent=1) + "\n", encoding="utf-8", newline="\n")
         draft.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise CannotWrite(f"baseline {path}", found=error.strerror) from error
 
 
@@ -194,15 +198,7 @@ def compare_with(baseline: Baseline, name: str, run: Trace) -> Comparison:
     elif baseline.rest != order.rest():
         verdict = "inconclusive" if verdict == "identical" else verdict
         warnings.append(f"{beyond} more values are held as one digest, and that differs: which of them is not known")
-    return Comparison(
-        verdict=verdict,
-        runs=comparison.runs,
-        warnings=tuple(warnings),
-        environment=comparison.environment,
-        coverage=comparison.coverage,
-        culprits=comparison.culprits,
-        receivers_by_step=comparison.receivers_by_step,
-    )
+    return dataclasses.replace(comparison, verdict=verdict, warnings=tuple(warnings))
 
 
 def _structure(baseline: Baseline, name: str, run: Trace, order: _Order, place: int) -> Comparison:

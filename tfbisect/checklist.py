@@ -1,7 +1,7 @@
 """The checklist that people pass around, judged for one program by what was tried on it.
 
 Runs nothing. An item is wasted when the runs repeat without it, when it was tried and changed nothing, or when what it
-acts on is not there.
+acts on is not there; one that was not tried, or under which the program fails, says so.
 """
 
 from collections.abc import Collection, Sequence
@@ -83,6 +83,9 @@ def _worth(treatment: Treatment, minimal: Collection[str], trials: Sequence[Tria
         return "wasted", f"the program fails with it: {alone.raised.message}"
     if alone is not None and alone.identical == alone.pairs:
         return "would do too", f"{alone.identical} of {alone.pairs} pairs identical with it alone"
-    if minimal:
-        return "wasted", "tried, and the runs still differed" if alone else "the runs repeat without it"
-    return "wasted", "tried, and the runs still differed"
+    if alone is None and minimal:
+        return "wasted", "the runs repeat without it"
+    tried = [trial for trial in trials if treatment.name in trial.settings]
+    if any(trial.raised is None for trial in tried):
+        return "wasted", "tried, and the runs still differed"
+    return "wasted", "the program fails with the settings it was tried with" if tried else "not tried"

@@ -5,7 +5,7 @@ in the program: settings act from outside (`treatments`, `recorder.treatment`).
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,9 @@ from tfbisect import knowledge, orchestrator, trace, treatments
 from tfbisect.checklist import checklist
 from tfbisect.errors import CannotRead, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit
+from tfbisect.orchestrator import Compare, Say
 from tfbisect.remedy import Cure, Plain, Raised, Treatment, Trial, Verdict
 from tfbisect.trials import Hangs, Request, Run, Runner, Spent, difference, same
-
-Compare = Callable[[Path, Path], Comparison]
-Say = Callable[[str], None]
 
 MOST_BASELINE_PAIRS = 6
 PLAIN_PAIRS = 2  # untreated plain pairs, until one differs

@@ -125,9 +125,8 @@ class _WeightsFile:
         stack = self._stacks.here(1)
         graph, site = self._graph(self._each if begins else "start", names, stack)
         call, self._calls = self._calls, self._calls + 1
-        takes = call > 0
         digests = [digest.of_array(array) for array in arrays]
-        if takes:
+        if call > 0:
             self._writer.link(call, 0, call - 1, 0)
         for offset, (array, value) in enumerate(zip(arrays, digests, strict=True)):
             self._writer.event(call, site + offset, 0, self._writer.shape(array.shape), value)

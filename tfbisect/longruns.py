@@ -18,7 +18,6 @@ from tfbisect.trace import load
 
 PASSES = 6  # pairs of runs at most, each with another window
 WIDEST = 200  # steps of a window
-STOPPING = ("--then-stop", "--stop-at-first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def search(
     if not force:
         for there in sorted([*folder.glob("state*.h5"), *folder.glob("steps*.h5")]):
             raise OutputExists(f"trace {there}", found="a file that is there already")
-    first, span, runs, program = _first_pass(program, folder, times, say)
+    first, span, runs = _first_pass(program, folder, times, say)
     cost = first.state_cost or {"seconds": 0.0, "of": 1.0}
     found = Found(None, program, span, (), _steps(first), runs, cost["seconds"] / (cost["of"] or 1.0))
     if span is None:
@@ -111,8 +110,8 @@ def search(
     return found
 
 
-def _first_pass(program: Program, folder: Path, times: int, say: Say) -> tuple[Trace, Span | None, int, Program]:
-    """Runs with digests of the state only, until one differs from the first."""
+def _first_pass(program: Program, folder: Path, times: int, say: Say) -> tuple[Trace, Span | None, int]:
+    """Runs with digests of the state only, until one differs from the first; -> (the first, where, how many runs)."""
     states = dataclasses.replace(program, options=("--steps", "none", "--state"), values="none")
     paths = [folder / f"state{number}.h5" for number in range(1, times + 1)]
     say(f"run 1 of at most {times}: only the state after steps is looked at")
@@ -131,13 +130,13 @@ def _first_pass(program: Program, folder: Path, times: int, say: Say) -> tuple[T
         )  # fmt: skip
     for number in range(2, times + 1):
         say(f"run {number} of at most {times}, compared with the first")
-        _record(states, paths[number - 1], say, "--against", str(paths[0]), *STOPPING)
+        _record(states, paths[number - 1], say, "--against", str(paths[0]), "--then-stop", "--stop-at-first")
         span = parted(first, load(paths[number - 1]))
         if span is not None:
             where = f"step {span.first}" if span.first == span.last else f"steps {span.first} to {span.last}"
             say(f"the state of run {number} differs from that of run 1 in {where}: {span.what}")
-            return first, span, number, program
-    return first, None, times, program
+            return first, span, number
+    return first, None, times
 
 
 def _record(program: Program, trace: Path, say: Say, *options: str) -> int:

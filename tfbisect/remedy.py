@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tfbisect.checked import json_or_none
 from tfbisect.model import Culprit, Json
 
 FORMAT = 1
@@ -63,7 +64,7 @@ class Trial:
             "identical": self.identical,
             "pairs": self.pairs,
             "step_time": self.step_time,
-            "raised": None if self.raised is None else self.raised.to_json(),
+            "raised": json_or_none(self.raised),
             "own": list(self.own),
         }
 
@@ -141,7 +142,7 @@ class Cure:
             "trials": [trial.to_json() for trial in self.trials],
             "minimal": list(self.minimal),
             "lines": list(self.lines),
-            "plain": None if self.plain is None else self.plain.to_json(),
+            "plain": json_or_none(self.plain),
             "remaining": [culprit.to_json() for culprit in self.remaining],
             "checklist": [advice.to_json() for advice in self.checklist],
             "notes": list(self.notes),

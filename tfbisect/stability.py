@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tfbisect.checked import json_or_none
 from tfbisect.model import Json, Opaque, Source
 
 FORMAT = 1
@@ -31,7 +32,7 @@ class UnstableOp:
             "name": self.name,
             "function": self.function,
             "device": self.device,
-            "source": None if self.source is None else self.source.to_json(),
+            "source": json_or_none(self.source),
             "executions": self.executions,
             "differing": self.differing,
         }

@@ -136,7 +136,7 @@ def equal_variables(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Treatme
 
 
 def applicable(gpu: bool) -> tuple[Treatment, ...]:
-    """The treatments that can change something, cheapest first; the CPU alone is left to the causes that ask for it."""
+    """The treatments that can change something, cheapest first. The CPU alone is no cure for a GPU."""
     return tuple(each for each in CATALOGUE if (gpu or not each.gpu) and each is not CPU_ONLY)
 
 
@@ -166,7 +166,7 @@ def _for_setting(setting: Setting, culprit: Culprit) -> tuple[Treatment, ...]:
 
 def _seeds_first(culprit: Culprit) -> list[Treatment]:
     """The catalogue with the seed first that this culprit most likely draws from."""
-    first = TENSORFLOW_SEED if culprit.category not in ("host",) else NUMPY_SEED
+    first = NUMPY_SEED if culprit.category == "host" else TENSORFLOW_SEED
     if any(cause.id == "keras-layer-seed" for cause in culprit.causes[:1]):
         first = PYTHON_SEED
     return [first, *(each for each in CATALOGUE if each is not first)]

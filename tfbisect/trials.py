@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from tfbisect import orchestrator
 from tfbisect.model import Comparison
 from tfbisect.recorder.treatment import SPEC
 from tfbisect.remedy import Treatment
-from tfbisect.verification import STATE, EndState
+from tfbisect.verification import STATE, EndState, plain_command
 
 PATIENCE, SLOWER = 60.0, 20.0  # seconds and times the first run: a run that takes longer hangs
 
@@ -81,9 +80,7 @@ class Runner:
 
     def plainly(self, chosen: Sequence[Treatment], side: str) -> Run:
         target = self._folder / f"plain{self.count + 1}"
-        state = str(target.with_suffix(".json"))
-        command = [sys.executable, "-m", "tfbisect.recorder.endstate", state, str(self._program.path)]
-        return self._start([*command, *self._program.arguments], target, chosen, side)
+        return self._start(plain_command(self._program, target.with_suffix(".json")), target, chosen, side)
 
     def _start(self, command: Sequence[str], target: Path, chosen: Sequence[Treatment], side: str) -> Run:
         if self.count >= self._request.max_runs:
@@ -108,10 +105,9 @@ class Runner:
                 )
             except subprocess.TimeoutExpired as error:
                 raise Hangs(f"it did not end within {error.timeout:.0f} s") from None
-        run = Run(
-            target, _end_state(state, output), done.returncode, errors.read_text(encoding="utf-8", errors="replace"),
-            _json(report),
-        )  # fmt: skip
+        printed = output.read_bytes()
+        left = EndState.read(state, done.returncode, hashlib.sha256(printed).hexdigest(), len(printed))
+        run = Run(target, left, done.returncode, errors.read_text(encoding="utf-8", errors="replace"), _json(report))
         for path in (output, errors, state, report):
             path.unlink(missing_ok=True)
         self._first = self._first or run
@@ -126,25 +122,17 @@ def same(comparison: Comparison, a: Run, b: Run) -> bool:
     """
     if comparison.verdict == "identical":
         return True
-    left = a.state is not None and b.state is not None and a.state.difference(b.state) is None
+    left = difference(a, b) is None
     if comparison.culprits:
         return left and all(culprit.contained for culprit in comparison.culprits)
     return left and not comparison.coverage.undecided and comparison.coverage.compared > 0
 
 
 def difference(a: Run, b: Run) -> str | None:
+    """The first difference in what two runs left, in words; None if there is none."""
     if a.state is None or b.state is None:
         return "a run that left no state"
     return a.state.difference(b.state)
-
-
-def _end_state(path: Path, output: Path) -> EndState | None:
-    left = _json(path)
-    if not left:
-        return None
-    data = output.read_bytes()
-    rows = tuple((v["name"], v["dtype"], tuple(v["shape"]), v["digest"]) for v in left["variables"])
-    return EndState(int(left["status"]), hashlib.sha256(data).hexdigest(), len(data), rows)
 
 
 def _json(path: Path) -> Mapping[str, Any]:

@@ -30,6 +30,16 @@ class EndState:
     output_bytes: int
     variables: tuple[tuple[str, str, tuple[int, ...], int], ...]  # name, dtype, shape, digest
 
+    @classmethod
+    def read(cls, path: Path, status: int, output: str, output_bytes: int) -> "EndState | None":
+        """The end state of a run that left its variables in a file; None if it left none."""
+        try:
+            left: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        rows = tuple((v["name"], v["dtype"], tuple(v["shape"]), v["digest"]) for v in left["variables"])
+        return cls(status, output, output_bytes, rows)
+
     def difference(self, other: "EndState") -> str | None:
         """The first difference, in words; None if there is none."""
         if self.status != other.status:
@@ -61,14 +71,14 @@ def verify(program: Program, trace: Path, *, force: bool) -> Verified:
     was killed, or called os._exit).
     """
     with tempfile.TemporaryDirectory(prefix="tfbisect-verify-") as folder:
-        plain = _run(_plain_command(program), Path(folder) / "plain.json", None)
+        plain = _run_plainly(program, Path(folder) / "plain.json")
         command = record_command(program, trace) if not force else record_command(program, trace, "--force")
         recorded = _run(command, Path(folder) / "recorded.json", sys.stdout.buffer)
         difference = plain.difference(recorded)
         size = f"{len(plain.variables)} variables and {plain.output_bytes:,} bytes of output"
         if difference is None:
             return Verified(True, None, recorded.status, f"the recorded run left what the plain run left: {size}")
-        again = _run(_plain_command(program), Path(folder) / "again.json", None)
+        again = _run_plainly(program, Path(folder) / "again.json")
         alone = plain.difference(again)
     if alone is not None:
         text = f"the program does not repeat by itself, so nothing can be said: two plain runs differ in {alone}"
@@ -76,12 +86,16 @@ def verify(program: Program, trace: Path, *, force: bool) -> Verified:
     return Verified(False, True, recorded.status, f"recording changed the program: the runs differ in {difference}")
 
 
-def _plain_command(program: Program) -> list[str]:
-    return [sys.executable, "-m", "tfbisect.recorder.endstate", "{state}", str(program.path), *program.arguments]
+def plain_command(program: Program, state: Path) -> list[str]:
+    """The command that runs a program without recording; what it leaves behind is written to `state`."""
+    return [sys.executable, "-m", "tfbisect.recorder.endstate", str(state), str(program.path), *program.arguments]
+
+
+def _run_plainly(program: Program, state: Path) -> EndState:
+    return _run(plain_command(program, state), state, None)
 
 
 def _run(command: list[str], state: Path, show: BinaryIO | None) -> EndState:
-    command = [str(state) if part == "{state}" else part for part in command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, STATE: str(state)})
     digest, count = hashlib.sha256(), 0
     assert process.stdout is not None
@@ -93,14 +107,12 @@ def _run(command: list[str], state: Path, show: BinaryIO | None) -> EndState:
                 show.write(chunk)
                 show.flush()
     status = process.wait()
-    try:
-        left: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    found = EndState.read(state, status, digest.hexdigest(), count)
+    if found is None:
         raise CannotRead(
             "the end state of a run",
             found=f"nothing: it ended with status {status}",
             expected="a program that ends by itself",
             hint="run it without --verify",
-        ) from error
-    rows = tuple((v["name"], v["dtype"], tuple(v["shape"]), v["digest"]) for v in left["variables"])
-    return EndState(status, digest.hexdigest(), count, rows)
+        )
+    return found

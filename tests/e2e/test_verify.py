@@ -29,3 +29,9 @@ def test_verify_compares_what_the_runs_leave(cli, tmp_path, text, status, says):
     assert (done.returncode, says in done.stderr) == (status, True), done.stderr
     assert done.stdout.count("v [") == 1
     assert (tmp_path / "a.h5").exists()
+
+
+def test_all_runs_get_the_programs_arguments_as_they_are(cli, tmp_path):
+    (tmp_path / "program.py").write_text("import sys\nprint(sys.argv)\n")
+    done = cli("record", "--verify", "-o", "a.h5", "program.py", "{state}")
+    assert (done.returncode, done.stdout) == (0, "['program.py', '{state}']\n"), done.stderr

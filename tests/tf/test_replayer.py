@@ -265,6 +265,11 @@ def test_a_replay_of_a_stable_op_and_its_script(bias_grad: Run, tmp_path: Path) 
     assert "stable in isolation" in str(found) and "8 of 8 runs gave the bits" in str(found)
 
 
+def test_an_op_that_makes_strings_runs_again(run: Run) -> None:
+    found = replay(run.trace, "AsString", times=2, processes=1, call=0)
+    assert (found.outcome, found.times, found.as_recorded) == ("stable", 2, None)
+
+
 def test_a_culprit_of_a_comparison_is_an_op(bias_grad: Run) -> None:
     trace = bias_grad.trace
     source = trace.source(trace.graphs[-1].nodes[trace.graphs[-1].op].stack)

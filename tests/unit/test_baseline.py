@@ -135,3 +135,7 @@ def test_files_that_are_not_there_or_cannot_be_written_are_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotWrite):
         baseline.write(tmp_path / "file" / "it.json", baseline.of(record(PROGRAM, tmp_path / "a.h5"), "test_it"))
+    (tmp_path / "taken.json").mkdir()
+    with pytest.raises(CannotWrite):
+        baseline.write(tmp_path / "taken.json", baseline.of(record(PROGRAM, tmp_path / "a.h5"), "test_it"))
+    assert not list(tmp_path.glob("*.new"))

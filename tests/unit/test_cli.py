@@ -1,6 +1,7 @@
 """The command line without a recorder: parsing, errors, exit status, files. Bad input goes through real processes."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -243,6 +244,9 @@ def test_completion_knows_commands_options_and_files(capsys, shell):
     script = capsys.readouterr().out
     assert "tfbisect" in script and "python -m" not in script.partition("compare")[0]
     assert "compare" in script and "--times" in script and "doctor" in script
+    if shell == "bash":
+        files = set(re.findall(r"^_shtab_tfbisect_(\w+)_COMPGEN=_shtab_compgen_files$", script, re.MULTILINE))
+        assert {"compare_pos_0", "record_pos_0", "record___against", "replay___export", "report_pos_0"} <= files
 
 
 def test_bash_takes_the_completion(capsys, tmp_path):

@@ -115,6 +115,14 @@ def test_where_nothing_cures_all_is_wasted_but_another_sum():
     }  # fmt: skip
 
 
+def test_only_what_was_tried_is_called_tried():
+    trials = [Trial(("op determinism", "hash seed"), 0, 0, None, Raised("no")), Trial(("NumPy's seed", "x"), 0, 1)]
+    reasons = {advice.item: advice.reason for advice in checklist([], trials, [culprit()], gpu=True, modules=())}
+    assert reasons["the CPU only"] == "not tried"
+    assert reasons["numpy.random.seed"] == "tried, and the runs still differed"
+    assert reasons["tf.config.experimental.enable_op_determinism"].startswith("the program fails with")
+
+
 def test_scikit_learn_draws_from_numpy():
     item = "random_state of scikit-learn's splits"
     assert needs(checklist(["NumPy's seed"], [], [], gpu=False, modules=("sklearn",)))[item] == "needed"

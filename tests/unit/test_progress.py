@@ -47,7 +47,7 @@ def test_the_line_is_drawn_and_given_back(monkeypatch):
     text = stream.getvalue()
     assert r"tfbisect: counting \x1b[31m sheep, 0 s" in text
     assert text.index("\x1b[r") > text.index("sheep")  # the whole screen scrolls again
-    assert threading.active_count() == len([t for t in threading.enumerate() if t.name != "tfbisect-progress"])
+    assert "tfbisect-progress" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_an_error_in_the_description_harms_nothing(monkeypatch):

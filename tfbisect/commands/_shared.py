@@ -222,6 +222,11 @@ def add_recording(sub: argparse.ArgumentParser) -> None:
         help="record the functions inside tf.data (map, filter, interleave, ...) too",
     )
     sub.add_argument("--force", action="store_true", help="replace traces that exist")
+    add_program(sub)
+
+
+def add_program(sub: argparse.ArgumentParser) -> None:
+    """The program and its arguments, for `program_of`."""
     # One positional for all of it: with a second one, argparse would eat a `--` that is the program's.
     sub.add_argument(
         "program",

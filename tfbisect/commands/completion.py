@@ -9,7 +9,7 @@ from tfbisect.errors import Usage
 HELP = "print a script that lets a shell complete commands, options and files"
 SCRIPT = "tfbisect"  # the installed script: a shell completes no modules behind `python -m`
 SHELLS = ("bash", "zsh")
-_FILES = frozenset({"TRACE", "FILE", "RESULT", "program.py"})
+_FILES = frozenset({"TRACE", "FILE", "FILE.py", "RESULT", "program.py"})
 _FOLDERS = frozenset({"DIR"})
 
 

@@ -3,11 +3,11 @@
 import argparse
 import json
 import re
-import shutil
 import sys
+import tempfile
 from pathlib import Path
 
-from tfbisect.commands._shared import PROGRAM, folder_for, page, program_of, say, write
+from tfbisect.commands._shared import PROGRAM, add_program, page, program_of, say, write
 from tfbisect.errors import Usage
 
 HELP = "find by trial the cheapest settings that make the runs of a program identical"
@@ -25,12 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="an environment variable of the second run of each pair, for runs that differ across settings",
     )  # fmt: skip
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="of the result")
-    parser.add_argument(
-        "program",
-        nargs=argparse.PARSER,
-        metavar="program.py",
-        help="run as python would run it; everything after it is the program's",
-    )
+    add_program(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,11 +37,8 @@ def run(options: argparse.Namespace) -> int:
     request = trials.Request(
         Path(name), tuple(arguments), dict(map(_variable, options.env_b)), options.max_runs, options.pairs
     )
-    with folder_for(None) as folder:
-        try:
-            found = cure.find_cure(request, folder, comparison.compare, say)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="tfbisect-", ignore_cleanup_errors=True) as folder:
+        found = cure.find_cure(request, Path(folder), comparison.compare, say)
     if options.format == "json":
         write(sys.stdout, json.dumps(found.to_json(), indent=2) + "\n")
     else:

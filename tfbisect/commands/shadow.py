@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfbisect.commands._shared import page, program_of, write
+from tfbisect.commands._shared import add_program, page, program_of, write
 
 HELP = "run a program once with each pure op executed twice, and name those whose results differ"
 
@@ -19,12 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("terminal", "json"), default="terminal",
         help="of the result; with json the program prints to standard error",
     )  # fmt: skip
-    parser.add_argument(
-        "program",
-        nargs=argparse.PARSER,
-        metavar="program.py",
-        help="run as python would run it; everything after it is the program's",
-    )
+    add_program(parser)
 
 
 def run(options: argparse.Namespace) -> int:

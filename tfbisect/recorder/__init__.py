@@ -146,12 +146,12 @@ class _Session(Listener):
         compared = self._watch.compared if self._watch is not None else ""
         return f"trace {printable(self.path)}: {events:,} events{compared}{note}"
 
-    def write_end_state(self, path: str, status: int) -> None:
+    def write_end_state(self, path: str) -> None:
         """Say what the program left behind; reading it is not recorded."""
         from tfbisect.recorder import endstate
 
         with self.open().muted():
-            endstate.write(path, status)
+            endstate.write(path)
 
     # --- the hooks' listener ------------------------------------------------------------------------------------
 
@@ -439,7 +439,7 @@ def run_program(
     if session.unopened:
         return ended
     if endstate := os.environ.get("TFBISECT_END_STATE"):
-        session.write_end_state(endstate, ended)
+        session.write_end_state(endstate)
     session.open()  # where nothing ran TensorFlow: while the interpreter ends, h5py cannot be imported any more
     return ended
 

@@ -39,9 +39,9 @@ def variables() -> list[dict[str, Any]]:
     ]
 
 
-def write(path: str | Path, status: int) -> None:
+def write(path: str | Path) -> None:
     """Write the end state to a file."""
-    Path(path).write_text(json.dumps({"status": status, "variables": variables()}), encoding="utf-8")
+    Path(path).write_text(json.dumps({"variables": variables()}), encoding="utf-8")
 
 
 def _main() -> int:
@@ -50,7 +50,7 @@ def _main() -> int:
     treatment.install_from_environment()
     state, program, *args = sys.argv[1:]
     status = run_main(Path(program), [program, *args])
-    write(state, status)
+    write(state)
     return status
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from tfbisect.errors import Usage, printable
 from tfbisect.model import Difference
+from tfbisect.replayer.result import OUTCOMES
 from tfbisect.replayer.settings import Settings, process_environment
 
 if TYPE_CHECKING:
     from tfbisect.replayer.case import Case
 
-VARIES, PER_PROCESS, STABLE = "varies", "per_process", "stable"
+VARIES, PER_PROCESS, STABLE = OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfbisect.checked import ints, json_or_none, one_of, optional
 from tfbisect.errors import Damaged, NewerFormat, printable
 from tfbisect.model import Difference, Json, Source
 from tfbisect.notebook import Bar, Card, Code, Facts, Grid, Shown
@@ -89,7 +90,7 @@ class Replay(Shown):
             "call": self.call,
             "step": self.step,
             "iteration": list(self.iteration),
-            "source": self.source.to_json() if self.source else None,
+            "source": json_or_none(self.source),
             "inputs": list(self.inputs),
             "threads": list(self.threads),
             "versions": dict(self.versions),
@@ -97,7 +98,7 @@ class Replay(Shown):
             "meaning": self.meaning,
             "processes": [{"runs": p.runs, "results": [list(pair) for pair in p.results]} for p in self.processes],
             "distinct": [list(pair) for pair in self.distinct],
-            "difference": self.difference.to_json() if self.difference else None,
+            "difference": json_or_none(self.difference),
             "as_recorded": self.as_recorded,
             "notes": list(self.notes),
             "exported": self.exported,
@@ -111,29 +112,27 @@ class Replay(Shown):
             version = int(data["format"])
             if version > REPLAY_FORMAT:
                 raise NewerFormat("replay", found=f"format {version}", expected=f"at most {REPLAY_FORMAT}")
-            if data["outcome"] not in OUTCOMES:
-                raise ValueError(f"outcome {data['outcome']!r}")
-            difference, source, measured = data["difference"], data["source"], data["measured"]
+            measured = data["measured"]
             return cls(
                 trace=str(data["trace"]),
                 op_type=str(data["op_type"]),
                 kernel=str(data["kernel"]),
                 name=str(data["name"]),
                 device=str(data["device"]),
-                call=None if data["call"] is None else int(data["call"]),
-                step=None if data["step"] is None else int(data["step"]),
-                iteration=tuple(int(item) for item in data["iteration"]),
-                source=Source.from_json(source) if source else None,
+                call=optional(int, data["call"]),
+                step=optional(int, data["step"]),
+                iteration=ints(data["iteration"]),
+                source=optional(Source.from_json, data["source"]),
                 inputs=tuple(str(item) for item in data["inputs"]),
                 threads=(int(data["threads"][0]), int(data["threads"][1])),
                 versions={str(key): str(value) for key, value in data["versions"].items()},
-                outcome=data["outcome"],
+                outcome=one_of(OUTCOMES, data["outcome"]),
                 processes=tuple(ReplayProcess(int(p["runs"]), _pairs(p["results"])) for p in data["processes"]),
                 distinct=_pairs(data["distinct"]),
-                difference=Difference.from_json(difference) if difference else None,
-                as_recorded=None if data["as_recorded"] is None else int(data["as_recorded"]),
+                difference=optional(Difference.from_json, data["difference"]),
+                as_recorded=optional(int, data["as_recorded"]),
                 notes=tuple(str(note) for note in data["notes"]),
-                exported=None if data["exported"] is None else str(data["exported"]),
+                exported=optional(str, data["exported"]),
                 measured=(int(measured[0]), int(measured[1])) if measured else None,
                 format=version,
             )

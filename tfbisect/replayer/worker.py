@@ -66,12 +66,12 @@ def _run(script: dict[str, Any], order: dict[str, Any]) -> dict[str, Any]:
 
 def _reference(results: list[Any], path: Path) -> list[Any]:
     """The results that all are compared with: the first of the first process."""
-    numeric = [result.view(f"V{result.dtype.itemsize}") if _special(result) else result for result in results]
-    if any(result.dtype.hasobject for result in results):
+    if any(result.dtype.hasobject for result in results):  # strings: each process keeps its own
         return results
     if path.exists():
         with np.load(path, allow_pickle=False) as file:
             return [file[f"r{i}"].view(result.dtype) for i, result in enumerate(results)]
+    numeric = [result.view(f"V{result.dtype.itemsize}") if _special(result) else result for result in results]
     np.savez(path, **{f"r{i}": result for i, result in enumerate(numeric)})
     return results
 
@@ -83,10 +83,8 @@ def _special(array: Any) -> bool:
 
 def _matches(results: list[Any], expected: dict[str, str]) -> bool:
     """Whether the results that the recorded run kept are these, bit for bit. False when it kept none."""
-    found: dict[str, str] = {}
-    for index in expected:
-        found[index] = hashlib.sha256(results[int(index)].tobytes()).hexdigest()
-    return found == expected if expected else False
+    found = {index: hashlib.sha256(results[int(index)].tobytes()).hexdigest() for index in expected}
+    return bool(expected) and found == expected
 
 
 def _worse(a: Difference | None, b: Difference) -> Difference | None:
