@@ -115,17 +115,19 @@ class FunctionRecorder:
             return self._plain(self._context, name, inputs, num_outputs)
         live, plan = recording.live, None
         try:
-            if live or self._must_be_twin(name.decode()):
+            if not recording.active:
+                plan = self._plans.get(self._key(name.decode(), inputs))
+            elif live or self._must_be_twin(name.decode()):
                 plan = self._plan(name.decode(), inputs, num_outputs)
         except Exception as error:
             recording.fail(f"preparing {name.decode()}", error)
             plan = self._drawing(name.decode())
             if plan is None:
                 return self._plain(self._context, name, inputs, num_outputs)
+        if not recording.active and not (plan is not None and plan.twin and plan.draws):
+            return self._plain(self._context, name, inputs, num_outputs)
         if plan is None:
             return self._pass_by(name, inputs, num_outputs)
-        if not recording.active and not (plan.twin and plan.draws):
-            return self._plain(self._context, name, inputs, num_outputs)
         call, limit = self._begin(plan, inputs) if live else (recording.new_call(), 0)
         state, outputs = CallState.FAILED, None
         try:
@@ -265,10 +267,8 @@ class FunctionRecorder:
     # --- plans ----------------------------------------------------------------------------------------------------
 
     def _plan(self, name: str, inputs: Sequence[Any], num_outputs: int) -> Plan:
-        """The plan for a call, keyed by all that TensorFlow keys its kernels by."""
-        context = self._context
-        attrs = tuple(itertools.chain(*context.function_call_options.as_attrs().items()))
-        key = name, attrs, context.device_name, self._placement(inputs)
+        """The plan for a call; made when there is none yet."""
+        context, key = self._context, self._key(name, inputs)
         plan = self._plans.get(key)
         if plan is None:
             with self._build_lock, self._recording.muted():
@@ -277,10 +277,16 @@ class FunctionRecorder:
                     context.ensure_initialized()
                     if self._queue is None:
                         self._prepare()
-                    plan = self._make(name, inputs, num_outputs, attrs)
+                    plan = self._make(name, inputs, num_outputs, key[1])
                     if not plan.passing:
                         self._plans[key] = plan
         return plan
+
+    def _key(self, name: str, inputs: Sequence[Any]) -> tuple[str, tuple[Any, ...], Any, tuple[Any, ...]]:
+        """All that TensorFlow keys its kernels by."""
+        context = self._context
+        attrs = tuple(itertools.chain(*context.function_call_options.as_attrs().items()))
+        return name, attrs, context.device_name, self._placement(inputs)
 
     def _placement(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Where the inputs lie, where there is a choice: TensorFlow places ops by it."""
