@@ -123,6 +123,8 @@ class _Session(Listener):
                     self._functions.release(streams=self._request.fresh_streams)
                 if self._sessions is not None:
                     self._sessions.release()
+                if self._data is not None:
+                    self._data.release()
 
     @property
     def unopened(self) -> bool:

@@ -40,6 +40,7 @@ _REWRITTEN = frozenset({
 _NEVER = optypes.SILENT | {"Placeholder"}
 _KEPT = 200_000  # results that an argument can be traced to, the newest
 _fresh = itertools.count()
+_callbacks: list["_Callback"] = []  # of the process: TensorFlow holds them by weak references
 Result = tuple[int, int]  # call, result
 
 
@@ -68,6 +69,19 @@ class _Copy:
         return getattr(self.function, attribute)
 
 
+class _Callback:
+    """What a copy calls. A dataset may run its copies long after the recording is over: then it does nothing."""
+
+    def __init__(self, record: Callable[[Sequence[Any]], None]) -> None:
+        self.record: Callable[[Sequence[Any]], None] | None = record
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        record = self.record
+        if record is not None:
+            record(arrays)
+        return []
+
+
 @dataclass(slots=True)
 class DataRecorder:
     """Makes copies of functions for tf.data, and events of what they are handed."""
@@ -75,7 +89,7 @@ class DataRecorder:
     recording: Recording
     context: Any
     _copies: dict[str, _Copy] = field(default_factory=dict)
-    _callbacks: list[Callable[..., Any]] = field(default_factory=list)  # TensorFlow holds them by weak references
+    _callbacks: list["_Callback"] = field(default_factory=list)
     _made: dict[tuple[int, tuple[int, ...], str], tuple[int, int, int]] = field(default_factory=dict)
     _origins: Origins | None = None
 
@@ -106,6 +120,11 @@ class DataRecorder:
             with contextlib.suppress(Exception):
                 self.context.remove_function(copy.name)
 
+    def release(self) -> None:
+        """The recording is over: the callbacks keep nothing of it."""
+        for callback in self._callbacks:
+            callback.record = None
+
     # --- the copy -------------------------------------------------------------------------------------------------
 
     def _copy(self, name: str, function: Any, dataset: Any) -> _Copy:
@@ -118,6 +137,7 @@ class DataRecorder:
         copy.signature.name = f"{name}__data{next(_fresh)}"
         callback = self._callback(graph, copy.signature.name)
         self._callbacks.append(callback)
+        _callbacks.append(callback)
         token = script_ops._py_funcs.insert(callback)
         node = copy.node_def.add(name="tfbisect_record", op="PyFuncStateless", input=[ref for ref, *_ in taps])
         node.attr["token"].s = token.encode()
@@ -191,10 +211,10 @@ class DataRecorder:
 
     # --- its events -----------------------------------------------------------------------------------------------
 
-    def _callback(self, graph: _Graph, name: str) -> Callable[..., list[Any]]:
+    def _callback(self, graph: _Graph, name: str) -> _Callback:
         recording = self.recording
 
-        def record(*arrays: Any) -> list[Any]:
+        def record(arrays: Sequence[Any]) -> None:
             if recording.active:
                 with recording.lock:
                     try:
@@ -202,9 +222,8 @@ class DataRecorder:
                             self._record(graph, name, [np.asarray(array) for array in arrays])
                     except Exception as error:
                         recording.fail("a function inside tf.data", error)
-            return []
 
-        return record
+        return _Callback(record)
 
     def _record(self, graph: _Graph, name: str, arrays: Sequence[np.ndarray]) -> None:
         recording, writer = self.recording, self.recording.writer
