@@ -39,7 +39,6 @@ class EagerRecorder:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._plans: dict[Any, _Plan] = {}
-        self._known: dict[int, tuple[int, int]] = {}
         self._makers: dict[str, bool] = {}
 
     def __call__(

@@ -335,7 +335,7 @@ class FunctionRecorder:
             self._try(twin, inputs, num_outputs, twin_attrs)
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
             reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            plan = self._opaque_plan(name, user, definition, inputs, reason)
+            plan = self._opaque_plan(name, user, definition, reason)
             plan.passing = passing and not self._holds_stream(definition)  # a stream must go on where it began
             return plan
         plan = self._twin_plan(name, user, definition, twin, twin_attrs)
@@ -366,7 +366,7 @@ class FunctionRecorder:
             self._context.remove_function(name)
             raise
 
-    def _opaque_plan(self, name: str, user: str, definition: Any, inputs: Sequence[Any], reason: str) -> Plan:
+    def _opaque_plan(self, name: str, user: str, definition: Any, reason: str) -> Plan:
         signature = definition.signature
         nodes = [
             Node(name=arg.name, op="_Arg", index=index, attrs=digest.of_text(arg.type))
@@ -384,7 +384,7 @@ class FunctionRecorder:
         with recording.lock:
             structure = digest.of_text("opaque", user, [(n.name, n.op) for n in nodes])
             graph = recording.writer.graph(user, name, GraphKind.OPAQUE, structure, nodes)
-            arguments = self._argument_sites(graph, nodes, inputs)
+            arguments = self._argument_sites(graph, nodes, signature.input_arg)
             first = recording.writer.sites(
                 graph, [(op, i, SiteKind.OUTPUT, arg.type) for i, arg in enumerate(signature.output_arg)]
             )
@@ -394,11 +394,11 @@ class FunctionRecorder:
         takers = [(user, 0)] * len(arguments)
         return Plan(name, user, graph, arguments, takers, results=results, reason=reason)
 
-    def _argument_sites(self, graph: int, nodes: Sequence[Node], inputs: Sequence[Any]) -> list[int]:
-        sites = [-1] * len(inputs)
+    def _argument_sites(self, graph: int, nodes: Sequence[Node], arguments: Sequence[Any]) -> list[int]:
+        sites = [-1] * len(arguments)
         for local, node in enumerate(nodes):
             if node.op == "_Arg":
-                dtype = inputs[node.index].dtype.as_datatype_enum
+                dtype = arguments[node.index].type
                 if dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
                     sites[node.index] = self._recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
         return sites
@@ -408,16 +408,12 @@ class FunctionRecorder:
         folded = self._folded(definition, twin, nodes)
         structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
         recording = self._recording
-        written, arguments = self._origins.takers(name), definition.signature.input_arg
-        takers = _takers(nodes, [written.get(argument.name, (user, 0)) for argument in arguments])
+        written = self._origins.takers(name)
+        takers = _takers(nodes, [written.get(arg.name, (user, 0)) for arg in definition.signature.input_arg])
         with recording.lock:
             graph = recording.writer.graph(user, name, GraphKind.TWIN, structure, nodes)
             note_kernels(recording.writer, graph, twin.nodes)
-            arguments = [-1] * len(definition.signature.input_arg)
-            for local, node in enumerate(nodes):
-                dtype = definition.signature.input_arg[node.index].type if node.op == "_Arg" else 0
-                if node.op == "_Arg" and dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
-                    arguments[node.index] = recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
+            arguments = self._argument_sites(graph, nodes, definition.signature.input_arg)
             for local, node in enumerate(twin.nodes):
                 made = definitions.of_node(node)
                 if made is not None:
@@ -502,7 +498,6 @@ class FunctionRecorder:
         unrecorded = {local for local, _slot, why in twin.unrecorded if not why.startswith("dtype 21")}
         self._origins.forget()
         result = []
-        forwards = {}
         for local, node in enumerate(twin.nodes):
             flags = NodeFlag.FORWARDER if node.op in optypes.FORWARDERS else NodeFlag.NONE
             if node.op in optypes.RANDOM:
@@ -517,11 +512,11 @@ class FunctionRecorder:
                 flags |= NodeFlag.OPAQUE
             argument = node.op in executed.ARGUMENTS
             result_ = node.op in executed.RESULTS
-            if not argument and not result_ and _stateful(node.op):
-                flags |= NodeFlag.STATEFUL
             plain = argument or result_
+            if not plain and _stateful(node.op):
+                flags |= NodeFlag.STATEFUL
             origin = None if plain else self._origins.of(definition.signature.name, node, user_op(node.op))
-            forwards[local] = origin.forward if origin else ""
+            forward = origin.forward if origin else ""
             result.append(Node(
                 name=node.name,
                 op="_Arg" if argument else "_Retval" if result_ else user_op(node.op),
@@ -529,9 +524,9 @@ class FunctionRecorder:
                 function=origin.function if origin else "",
                 stack=origin.stack if origin else 0,
                 attrs=attrs_digest(node),
-                index=node.attr["index"].i if argument or result_ else -1,
-                forward=number.get(forwards[local], -1) if forwards[local] else -1,
-                forward_name=forwards[local],
+                index=node.attr["index"].i if plain else -1,
+                forward=number.get(forward, -1) if forward else -1,
+                forward_name=forward,
                 flags=flags,
                 frame=twin.frames[node.name],
                 inputs=tuple(Edge(number[controlflow.base(r)], controlflow.slot(r)) for r in node.input),
