@@ -54,7 +54,6 @@ _QUEUE_RUNNER = "QueueRunnerThread-"  # how tf.compat.v1.train.QueueRunner names
 class _Known:
     """What is known of one session."""
 
-    number: int
     user: UserGraph
     plans: dict[Signature, Plan] = field(default_factory=dict)
 
@@ -137,8 +136,8 @@ class SessionRecorder:
     def _mark_step(self, plan: Plan) -> None:
         """A call that trains begins a step, unless the program marks steps itself."""
         recording = self._recording
-        queue = threading.current_thread().name.startswith(_QUEUE_RUNNER)
-        if plan.layout is not None and plan.layout.trains and recording.step == self._own_step and not queue:
+        mine = recording.step == self._own_step
+        if plan.layout is not None and plan.layout.trains and mine and not _in_queue_runner():
             recording.mark_step(True)
             self._own_step = recording.step
 
@@ -153,8 +152,7 @@ class SessionRecorder:
         recording = self._recording
         with recording.lock:
             try:
-                queue = threading.current_thread().name.startswith(_QUEUE_RUNNER)
-                thread, step = recording.thread(), -1 if queue else recording.step
+                thread, step = recording.thread(), -1 if _in_queue_runner() else recording.step
                 stack = recording.stacks.here(2)
                 sources = []
                 for index, value in enumerate(values):
@@ -223,9 +221,8 @@ class SessionRecorder:
             recording.events += 1
         self._append_writes(plan, call, ran, result.variables, proofs)
         thread = recording.thread()
-        number = thread.number
-        if threading.current_thread().name.startswith(_QUEUE_RUNNER):
-            number = CALLBACK_THREAD  # which of a queue's threads makes which call is a matter of chance
+        # which of a queue's threads makes which call is a matter of chance
+        number = CALLBACK_THREAD if _in_queue_runner() else thread.number
         writer.call(call, plan.graph, number, state, recording.parent(thread), step, stack)
         recording.flush()
 
@@ -301,7 +298,7 @@ class SessionRecorder:
             known = self._known.get(session)
             if known is None:
                 user = UserGraph(session.graph, self._numbers, self._recording.stacks.of_frames)
-                known = self._known[session] = _Known(self._numbers, user)
+                known = self._known[session] = _Known(user)
                 self._numbers += 1
             plan = known.plans.get(signature)
             if plan is None:
@@ -332,7 +329,7 @@ class SessionRecorder:
             if not graphs:
                 raise executed.NotToBeHad("TensorFlow did not hand out the executed graph")
             graph = executed.joined(graphs)
-            plan.layout = session_graph.layout(graph, known.user, signature.feeds, known.number)
+            plan.layout = session_graph.layout(graph, known.user, signature.feeds)
             self._find_reads(session, known, plan)
             wants = self._recording.policy.wants
             plan.wanted = frozenset(key for key in plan.layout.watched if wants(f"{plan.name}/{key[0]}"))
@@ -379,6 +376,11 @@ class SessionRecorder:
         if tensors:
             plan.reader = _callable(session, config_pb2.CallableOptions(fetch=list(tensors.values())))
             plan.read = tuple(tensors)
+
+
+def _in_queue_runner() -> bool:
+    """Whether the calling thread fills a queue of the program's."""
+    return threading.current_thread().name.startswith(_QUEUE_RUNNER)
 
 
 def _own(value: Any) -> Any:
