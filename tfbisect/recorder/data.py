@@ -25,9 +25,11 @@ from tensorflow.python.ops import script_ops
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import digest
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.controlflow import Unsupported
 from tfbisect.recorder.function import attrs_digest
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import CALLBACK_THREAD, DATASET, Dataset, Recording
+from tfbisect.recorder.twin import outputs_of
 
 # What a host callback can be handed as a NumPy array (tensorflow/python/lib/core/py_func.cc).
 _ARRAYS = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 17, 18, 19, 22, 23})
@@ -278,18 +280,10 @@ def _flags(node: Any, tapped: bool) -> NodeFlag:
 
 def _outputs(node: Any) -> list[tuple[str, int]]:
     """(`name:output:index` as a FunctionDef refers to it, DataType) of each output of a NodeDef, in order."""
-    definition = op_def_registry.get(node.op)
-    if definition is None:
+    try:
+        return [(f"{node.name}:{name}:{index}", dtype) for name, index, dtype in outputs_of(node)]
+    except Unsupported:  # an op that Python does not know
         return []
-    found = []
-    for arg in definition.output_arg:
-        if arg.type_list_attr:
-            types = list(node.attr[arg.type_list_attr].list.type)
-        else:
-            dtype = node.attr[arg.type_attr].type if arg.type_attr else arg.type
-            types = [dtype] * (node.attr[arg.number_attr].i if arg.number_attr else 1)
-        found += [(f"{node.name}:{arg.name}:{index}", dtype) for index, dtype in enumerate(types)]
-    return found
 
 
 def _edges(node: Any, number: dict[str, int], slots: dict[str, int]) -> list[Edge]:
@@ -330,6 +324,6 @@ def _left_alone(definition: Any) -> set[str]:
     for node in definition.node_def:
         if node.op in _REWRITTEN:
             found.add(node.name)
-        if node.op in _REWRITTEN or (node.op == "AddN" and node.attr["N"].i > 2):
+        if node.op in _REWRITTEN or optypes.adds_in_place(node):
             leave(node.input)
     return found
