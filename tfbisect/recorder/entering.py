@@ -3,7 +3,7 @@
 A variable that was written before has no recorded write. Its bytes at the start of the window are recorded as the event
 of an op of its own (`EnteringState`), so that a state that differs already is told from an op that makes it differ.
 
-Private TensorFlow API used here, tried on 2.21.0: `record.stop_recording`, `EagerTensor._handle_data`.
+Private TensorFlow API used here, tried on 2.21.0: `record.stop_recording`.
 """
 
 import itertools
@@ -16,6 +16,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 
 from tfbisect.model import ENTERING_STATE, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import digest
+from tfbisect.recorder.handles import dtype_of
 from tfbisect.recorder.recording import Recording, Thread, array_of
 
 _NUMBER = "_tfbisect_number"  # key in a handle's __dict__: (token of the recording, number of the resource)
@@ -117,9 +118,3 @@ class Entering:
         recording.array_event(call, known[1], array_of(tensor), f"{ENTERING_STATE}/{maker}")
         writer.call(call, known[0], thread.number, CallState.OK, recording.parent(thread), recording.step, stack)
         return call
-
-
-def dtype_of(handle: Any) -> int:
-    """The DataType of the variable behind a handle; 0 if it is no variable's."""
-    data = getattr(handle, "_handle_data", None)
-    return int(data.shape_and_type[0].dtype) if data is not None and data.is_set else 0

@@ -22,6 +22,7 @@ from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import controlflow, definitions, digest, draws, executed, shapes
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.handles import variables_of
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import Recording, array_of
 from tfbisect.recorder.rows import GroupReader
@@ -579,17 +580,6 @@ def _takers(nodes: Sequence[Node], found: list[tuple[str, int]]) -> list[tuple[s
             elif argument not in done and node.op != "_Retval":
                 done.add(argument)
                 found[argument] = node.op, node.stack
-    return found
-
-
-def variables_of(inputs: Sequence[Any]) -> dict[int, int]:
-    """{argument number: DataType} of the arguments that are handles of variables: their handle data says so."""
-    found = {}
-    for index, tensor in enumerate(inputs):
-        if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE:
-            data = getattr(tensor, "_handle_data", None)
-            if data is not None and data.is_set:
-                found[index] = data.shape_and_type[0].dtype
     return found
 
 

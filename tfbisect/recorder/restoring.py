@@ -7,7 +7,7 @@ cannot be put back is told in `remarks`. Other Python objects are left alone.
 
 Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: `resource_variable_ops.BaseResourceVariable`,
 `iterator_ops.OwnedIterator._iterator_resource`, `context._context`, `Context._seed / _rng / clear_kernel_cache`,
-`EagerTensor._handle_data / _numpy_internal`, and the raw ops of variables, tables and iterators.
+`EagerTensor._numpy_internal`, and the raw ops of variables, tables and iterators.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ from tensorflow.python.ops import (
 )
 
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.handles import dtype_of
 from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.reachable import reachable
 
@@ -114,9 +115,10 @@ class State:
     def _save_variable(self, handle: Any, array: np.ndarray | None = None) -> None:
         if not isinstance(handle, ops.EagerTensor):
             return  # of a graph that is being built, or of several devices: the parts have handles of their own
-        dtype = _held(handle)
-        if dtype is None:
+        held = dtype_of(handle)
+        if not held:
             return
+        dtype = dtypes.as_dtype(held)
         try:
             if array is None:
                 if not bool(gen_resource_variable_ops.var_is_initialized_op(handle)._numpy_internal()):
@@ -208,14 +210,6 @@ def _live(kind: type, found: Sequence[Any]) -> list[Any]:
     known = {id(item): item for item in found if issubclass(type(item), kind)}
     known.update((id(item), item) for item in gc.get_objects() if issubclass(type(item), kind))
     return list(known.values())
-
-
-def _held(handle: Any) -> Any:
-    """The dtype of the variable that a handle leads to; None for other resources."""
-    data = getattr(handle, "_handle_data", None)
-    if data is None or not data.is_set:
-        return None
-    return dtypes.as_dtype(data.shape_and_type[0].dtype)
 
 
 def _copy(value: Any) -> np.ndarray:

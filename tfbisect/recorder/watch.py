@@ -13,7 +13,8 @@ from typing import Any
 from tfbisect.recorder import ops
 from tfbisect.recorder.against import ComparingWriter
 from tfbisect.recorder.entering import Entering
-from tfbisect.recorder.function import FunctionRecorder, variables_of
+from tfbisect.recorder.function import FunctionRecorder
+from tfbisect.recorder.handles import variables_of
 from tfbisect.recorder.progress import By, Progress
 from tfbisect.recorder.recording import CALLBACK_THREAD, Recording
 from tfbisect.recorder.state import StateKeeper
