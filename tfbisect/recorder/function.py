@@ -19,6 +19,7 @@ from tensorflow.python.eager import cancellation, execute
 from tensorflow.python.framework import dtypes, errors, op_def_registry, ops, tensor_util
 from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
 
+from tfbisect.errors import first_line
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import controlflow, definitions, digest, draws, executed, shapes
 from tfbisect.recorder import ops as optypes
@@ -335,8 +336,7 @@ class FunctionRecorder:
             twin_attrs = _without_optimizer(attrs)
             self._try(twin, inputs, num_outputs, twin_attrs)
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
-            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            plan = self._opaque_plan(name, user, definition, reason)
+            plan = self._opaque_plan(name, user, definition, first_line(error))
             plan.passing = passing and not self._holds_stream(definition)  # a stream must go on where it began
             return plan
         plan = self._twin_plan(name, user, definition, twin, twin_attrs)

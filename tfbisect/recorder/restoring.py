@@ -31,6 +31,7 @@ from tensorflow.python.ops import (
     resource_variable_ops,
 )
 
+from tfbisect.errors import first_line
 from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.handles import dtype_of
 from tfbisect.recorder.hooks import Hooks, Listener
@@ -126,7 +127,8 @@ class State:
                 array = gen_resource_variable_ops.read_variable_op(handle, dtype)._numpy_internal()
             self._variables[id(handle)] = _Saved(handle, dtype, _copy(array))
         except Exception as error:
-            self.remarks.append(f"a variable of {dtype.name} cannot be saved, so it is not put back: {_line(error)}")
+            why = first_line(error)
+            self.remarks.append(f"a variable of {dtype.name} cannot be saved, so it is not put back: {why}")
 
     def _save_table(self, table: Any) -> None:
         if not isinstance(table, lookup_ops.MutableHashTable | lookup_ops.DenseHashTable):
@@ -155,7 +157,7 @@ class State:
             saved = gen_dataset_ops.serialize_iterator(handle, external_state_policy=_IGNORE_EXTERNAL_STATE)
         except Exception as error:
             self.remarks.append(
-                f"a dataset iterator cannot be put back, each run takes its next elements: {_line(error)}"
+                f"a dataset iterator cannot be put back, each run takes its next elements: {first_line(error)}"
             )
             return
         self._others.append(lambda: gen_dataset_ops.deserialize_iterator(handle, saved))
@@ -253,7 +255,3 @@ def _numpy_state(generator: Any) -> Callable[[], None]:
         bits.state = state
 
     return put_back
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

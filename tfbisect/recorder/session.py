@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import errors
 
+from tfbisect.errors import first_line
 from tfbisect.model import CallState
 from tfbisect.recorder import (
     controlflow,
@@ -262,8 +263,9 @@ class SessionRecorder:
         try:
             values = c_api.TF_SessionRunCallable(session._session, plan.reader, [], None)
         except errors.OpError as error:  # not initialized yet, or the session was closed meanwhile
+            why = f"its variables could not be read: {first_line(error)}"
             with self._recording.lock:
-                self._recording.unseen(plan.name, "Session.run", f"its variables could not be read: {_line(error)}")
+                self._recording.unseen(plan.name, "Session.run", why)
             return {}
         return {name: np.asarray(value) for name, value in zip(plan.read, values, strict=True)}
 
@@ -335,7 +337,8 @@ class SessionRecorder:
             plan.wanted = frozenset(key for key in plan.layout.watched if wants(f"{plan.name}/{key[0]}"))
             plan.lanes.append(self._new_lane(session, plan))
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
-            plan.reason, plan.layout = _line(error), None  # an error of the program's own: the plain call raises it
+            # an error of the program's own: the plain call raises it
+            plan.reason, plan.layout = first_line(error), None
             return plan
         with self._recording.lock:
             session_plan.register(self._recording, plan, known.user)
@@ -407,8 +410,3 @@ def _release(session: Any, handle: Any) -> None:
     with contextlib.suppress(Exception):
         if session._session is not None and not session._closed:
             c_api.TF_SessionReleaseCallable(session._session, handle)
-
-
-def _line(error: Exception) -> str:
-    text = error.message if isinstance(error, errors.OpError) else str(error)
-    return str(text).splitlines()[0][:200] if text else type(error).__name__
