@@ -16,6 +16,12 @@ def printable(text: object) -> str:
     )
 
 
+def first_line(error: Exception) -> str:
+    """What somebody else's error says, in one line of at most 200 characters; its type where it says nothing."""
+    lines = str(getattr(error, "message", error)).splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
 class TfbisectError(Exception):
     """The base of every error that this package raises on purpose.
 

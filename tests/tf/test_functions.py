@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tf.recorded import bits, graph_digest, host_digest, recording
 
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
@@ -266,6 +267,17 @@ def test_a_kernel_stream_goes_on_as_if_nothing_was_recorded(path: Path) -> None:
     assert draws(False) == draws(True)
 
 
+def test_functions_called_after_the_recording_get_no_twin(path: Path) -> None:
+    draw = tf.function(lambda: tf.random.uniform([3], seed=5))  # goes on as its twin, so calls stay hooked
+    during, after = tf.function(lambda x: x + 1.0), tf.function(lambda x: x * 2.0)
+    with recording(path):
+        draw(), during(tf.ones([]))
+    known = set(context.context().list_function_names())
+    draw(), during(tf.ones([])), after(tf.ones([]))
+    new = {str(name) for name in set(context.context().list_function_names()) - known}
+    assert not any("__twin" in name for name in new), new
+
+
 def test_a_stream_that_ran_before_is_left_alone(path: Path) -> None:
     def draws(record: bool) -> list[bytes]:
         tf.random.set_seed(7)
@@ -340,8 +352,6 @@ def test_two_threads_in_one_function_lose_nothing(path: Path) -> None:
 @pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_twin_goes_with_its_function(path: Path, x: tf.Tensor, count: int) -> None:
     import gc
-
-    from tensorflow.python.eager import context
 
     def twins() -> int:
         return sum("__twin" in str(name) for name in context.context().list_function_names())

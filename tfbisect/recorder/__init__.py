@@ -86,7 +86,6 @@ class _Session(Listener):
         self._data: DataRecorder | None = None
         self._watch: Watch | None = None
         self._other: Trace | None = None  # the finished one to compare with
-        self._context_told = False
         self._before: frozenset[str] = frozenset()
         self.failed = False
 
@@ -113,7 +112,7 @@ class _Session(Listener):
                 try:
                     if self._watch is not None and self._watch.stopped is None:
                         self._watch.finish()
-                    self._tell_tensorflow()
+                    self._tell_tensorflow(recording)
                 except Exception as error:
                     recording.fail("the end of the program", error)
                 whole = reason is None or self._wish.then_stop  # all that was to be recorded
@@ -123,6 +122,8 @@ class _Session(Listener):
                     self._functions.release(streams=self._request.fresh_streams)
                 if self._sessions is not None:
                     self._sessions.release()
+                if self._data is not None:
+                    self._data.release()
 
     @property
     def unopened(self) -> bool:
@@ -341,14 +342,14 @@ class _Session(Listener):
 
                 self._sessions = SessionRecorder(self.open())
 
-    def _tell_tensorflow(self) -> None:
+    def _tell_tensorflow(self, recording: "Recording") -> None:
         """What TensorFlow was set up with, as it stands at the end: nothing is asked that would start it."""
         from tfbisect.recorder import runinfo
 
-        recording = self._recording
-        context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
-        if recording is not None and context is not None and context._context_handle is not None:
-            recording.writer.journal({"kind": "info", "run": runinfo.of_tensorflow(context)})
+        run = runinfo.of_process()
+        if run:
+            with recording.lock:
+                recording.writer.journal({"kind": "info", "run": run})
 
     def _give_up(self, error: Exception) -> None:
         """Recording, or a part of it, could not begin: say so once; the program goes on."""

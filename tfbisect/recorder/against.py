@@ -9,7 +9,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tfbisect.errors import Usage
 from tfbisect.model import NO_CALL, GraphKind, Node, NodeFlag
+from tfbisect.recorder.digest import DT_STRING
 from tfbisect.recorder.policy import ValuePolicy
 from tfbisect.tables import Trace
 from tfbisect.trace import TraceWriter
@@ -24,19 +25,11 @@ from tfbisect.trace import TraceWriter
 Array = npt.NDArray[Any]
 KEPT = 1000  # differing events whose values are kept
 MAIN_THREAD = 0
-STRING = 7  # the DataType of names of files, which differ in any two runs
 # Made whenever Python collects garbage.
 _UNORDERED = frozenset({"DestroyResourceOp", "DeleteIterator", "DeleteMultiDeviceIterator", "DeleteMemoryCache"})
 
 Row = tuple[int, int, int, int, int]
 """An event: site, path, shape, digest, value."""
-
-
-@dataclass(frozen=True, slots=True)
-class First:
-    """The first thing that differed, in words."""
-
-    text: str
 
 
 @dataclass(slots=True)
@@ -48,6 +41,7 @@ class _Graph:
     structure: int
     host: bool
     nodes: Sequence[Node]
+    sites: list[int] = field(default_factory=list)
 
 
 class Other:
@@ -110,8 +104,9 @@ class Other:
 class ComparingWriter(TraceWriter):
     """Writes a trace and compares each call with the other run's as it ends; keeps values of what differs only.
 
-    policy: whose budget values take that are kept. `first`: what differed first; None so far. `differing`: events.
-    `unmatched`: calls that the other run does not make. `since`: calls since `first`. `step`: told by who counts steps.
+    policy: whose budget values take that are kept. `first`: what differed first, in words; None so far. `differing`:
+    events. `unmatched`: calls that the other run does not make. `since`: calls since `first`. `step`: told by who
+    counts steps.
     """
 
     def __init__(
@@ -119,7 +114,7 @@ class ComparingWriter(TraceWriter):
     ) -> None:  # fmt: skip
         super().__init__(path, force=force)
         self._policy = policy
-        self.first: First | None = None
+        self.first: str | None = None
         self.differing = self.unmatched = self.since = 0
         self.step = -1
         self._other = Other(other)
@@ -163,14 +158,16 @@ class ComparingWriter(TraceWriter):
 
     def sites(self, graph: int, rows: Sequence[tuple[int, int, int, int]]) -> int:
         self._site_rows += [(graph, node, slot, int(kind), dtype) for node, slot, kind, dtype in rows]
-        return super().sites(graph, rows)
+        first = super().sites(graph, rows)
+        self._graphs[graph].sites += range(first, first + len(rows))
+        return first
 
     # -- events wait for the end of their call -----------------------------------------------------------------------
 
     def offered(self, data: bytes | bytearray | memoryview) -> int:
         """A number for bytes that get their id when their event is known to differ; 0: they are not kept."""
         if self.differing >= KEPT:
-            self._policy.kept_bytes -= len(bytes(data))
+            self._policy.kept_bytes -= memoryview(data).nbytes
             return 0
         number = next(self._numbers)
         self._offered[number] = bytes(data)
@@ -229,7 +226,7 @@ class ComparingWriter(TraceWriter):
             if contents[made] > 0:
                 contents[made] -= 1
                 return [], ""
-            return [i for i, row in enumerate(rows) if self._site_rows[row[0]][4] != STRING], ""
+            return [i for i, row in enumerate(rows) if not self._is_text(row)], ""
         partners = self._other.calls.get(key, ())
         number = self._counts[key]
         self._counts[key] += 1
@@ -272,10 +269,10 @@ class ComparingWriter(TraceWriter):
             same = here.structure == other.structure and len(here.nodes) == len(other.nodes)
             numbers = {} if same else {node.name: number for number, node in enumerate(other.nodes)}
             found = self._partners[graph, there] = {}
-            for site, (owner, node, slot, kind, _dtype) in enumerate(self._site_rows):
-                if owner == graph:
-                    partner = node if same else numbers.get(here.nodes[node].name, -1)
-                    found[site] = sites.get((partner, slot, kind), -1)
+            for site in here.sites:
+                _graph, node, slot, kind, _dtype = self._site_rows[site]
+                partner = node if same else numbers.get(here.nodes[node].name, -1)
+                found[site] = sites.get((partner, slot, kind), -1)
         return found
 
     def _constant(self, site: int, path: int, shape: int, digest: int, value: int) -> None:
@@ -291,8 +288,12 @@ class ComparingWriter(TraceWriter):
             self._note(graph, here.nodes[node].stack, [(site, path, shape, digest, value)], "")
         super().event(NO_CALL, site, path, shape, digest, self._settled(value, different))
 
+    def _is_text(self, row: Row) -> bool:
+        """Whether an event is of a string: names of files differ in any two runs."""
+        return self._site_rows[row[0]][4] == DT_STRING
+
     def _note(self, graph: int, stack: int, rows: list[Row], missing: str) -> None:
-        telling = [row for row in rows if self._site_rows[row[0]][4] != STRING]
+        telling = [row for row in rows if not self._is_text(row)]
         self.differing += len(rows)
         if self.first is not None or not (telling or missing):
             return
@@ -304,7 +305,7 @@ class ComparingWriter(TraceWriter):
             line = self._lines.get(node.stack) or line
         where = f" at line {line[1]} of {line[0]}" if line is not None else ""
         why = f": {missing}" if missing and not telling else ""
-        self.first = First(f"{what}{where}" + (f", in step {self.step}" if self.step >= 0 else "") + why)
+        self.first = f"{what}{where}" + (f", in step {self.step}" if self.step >= 0 else "") + why
 
 
 def other_run(trace: Trace, steps: str | None) -> Trace:

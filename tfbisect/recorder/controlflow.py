@@ -80,12 +80,7 @@ def branches(ordered: Sequence[Any], frame: Mapping[str, Frame]) -> dict[str, Br
     Two nodes of one frame with equal values run in exactly the same iterations. Where a Merge does not join all
     branches of one predicate, it gets a condition of its own, so nothing is claimed about it.
     """
-    return _branches(ordered, frame)[0]
-
-
-def entries(ordered: Sequence[Any], frame: Mapping[str, Frame]) -> dict[Frame, Branch]:
-    """{loop: the branches, in the frame around it, that must have been taken for it to begin}"""
-    return _branches(ordered, frame)[1]
+    return branches_and_entries(ordered, frame)[0]
 
 
 def predicate(by_name: Mapping[str, Any], switch: Any) -> str:
@@ -96,9 +91,10 @@ def predicate(by_name: Mapping[str, Any], switch: Any) -> str:
     return str(ref)
 
 
-def _branches(
+def branches_and_entries(
     ordered: Sequence[Any], frame: Mapping[str, Frame]
 ) -> tuple[dict[str, Branch], dict[Frame, Branch]]:  # fmt: skip
+    """`branches`, and {loop: the branches, in the frame around it, that must have been taken for it to begin}."""
     by_name = {node.name: node for node in ordered}
     result: dict[str, Branch] = {}
     entered: dict[Frame, Branch] = {}

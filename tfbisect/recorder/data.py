@@ -25,9 +25,11 @@ from tensorflow.python.ops import script_ops
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import digest
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.controlflow import Unsupported
 from tfbisect.recorder.function import attrs_digest
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import CALLBACK_THREAD, DATASET, Dataset, Recording
+from tfbisect.recorder.twin import outputs_of
 
 # What a host callback can be handed as a NumPy array (tensorflow/python/lib/core/py_func.cc).
 _ARRAYS = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 17, 18, 19, 22, 23})
@@ -40,6 +42,7 @@ _REWRITTEN = frozenset({
 _NEVER = optypes.SILENT | {"Placeholder"}
 _KEPT = 200_000  # results that an argument can be traced to, the newest
 _fresh = itertools.count()
+_callbacks: list["_Callback"] = []  # of the process: TensorFlow holds them by weak references
 Result = tuple[int, int]  # call, result
 
 
@@ -68,6 +71,19 @@ class _Copy:
         return getattr(self.function, attribute)
 
 
+class _Callback:
+    """What a copy calls. A dataset may run its copies long after the recording is over: then it does nothing."""
+
+    def __init__(self, record: Callable[[Sequence[Any]], None]) -> None:
+        self.record: Callable[[Sequence[Any]], None] | None = record
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        record = self.record
+        if record is not None:
+            record(arrays)
+        return []
+
+
 @dataclass(slots=True)
 class DataRecorder:
     """Makes copies of functions for tf.data, and events of what they are handed."""
@@ -75,7 +91,7 @@ class DataRecorder:
     recording: Recording
     context: Any
     _copies: dict[str, _Copy] = field(default_factory=dict)
-    _callbacks: list[Callable[..., Any]] = field(default_factory=list)  # TensorFlow holds them by weak references
+    _callbacks: list["_Callback"] = field(default_factory=list)
     _made: dict[tuple[int, tuple[int, ...], str], tuple[int, int, int]] = field(default_factory=dict)
     _origins: Origins | None = None
 
@@ -106,6 +122,11 @@ class DataRecorder:
             with contextlib.suppress(Exception):
                 self.context.remove_function(copy.name)
 
+    def release(self) -> None:
+        """The recording is over: the callbacks keep nothing of it."""
+        for callback in self._callbacks:
+            callback.record = None
+
     # --- the copy -------------------------------------------------------------------------------------------------
 
     def _copy(self, name: str, function: Any, dataset: Any) -> _Copy:
@@ -118,6 +139,7 @@ class DataRecorder:
         copy.signature.name = f"{name}__data{next(_fresh)}"
         callback = self._callback(graph, copy.signature.name)
         self._callbacks.append(callback)
+        _callbacks.append(callback)
         token = script_ops._py_funcs.insert(callback)
         node = copy.node_def.add(name="tfbisect_record", op="PyFuncStateless", input=[ref for ref, *_ in taps])
         node.attr["token"].s = token.encode()
@@ -191,10 +213,10 @@ class DataRecorder:
 
     # --- its events -----------------------------------------------------------------------------------------------
 
-    def _callback(self, graph: _Graph, name: str) -> Callable[..., list[Any]]:
+    def _callback(self, graph: _Graph, name: str) -> _Callback:
         recording = self.recording
 
-        def record(*arrays: Any) -> list[Any]:
+        def record(arrays: Sequence[Any]) -> None:
             if recording.active:
                 with recording.lock:
                     try:
@@ -202,9 +224,8 @@ class DataRecorder:
                             self._record(graph, name, [np.asarray(array) for array in arrays])
                     except Exception as error:
                         recording.fail("a function inside tf.data", error)
-            return []
 
-        return record
+        return _Callback(record)
 
     def _record(self, graph: _Graph, name: str, arrays: Sequence[np.ndarray]) -> None:
         recording, writer = self.recording, self.recording.writer
@@ -259,18 +280,10 @@ def _flags(node: Any, tapped: bool) -> NodeFlag:
 
 def _outputs(node: Any) -> list[tuple[str, int]]:
     """(`name:output:index` as a FunctionDef refers to it, DataType) of each output of a NodeDef, in order."""
-    definition = op_def_registry.get(node.op)
-    if definition is None:
+    try:
+        return [(f"{node.name}:{name}:{index}", dtype) for name, index, dtype in outputs_of(node)]
+    except Unsupported:  # an op that Python does not know
         return []
-    found = []
-    for arg in definition.output_arg:
-        if arg.type_list_attr:
-            types = list(node.attr[arg.type_list_attr].list.type)
-        else:
-            dtype = node.attr[arg.type_attr].type if arg.type_attr else arg.type
-            types = [dtype] * (node.attr[arg.number_attr].i if arg.number_attr else 1)
-        found += [(f"{node.name}:{arg.name}:{index}", dtype) for index, dtype in enumerate(types)]
-    return found
 
 
 def _edges(node: Any, number: dict[str, int], slots: dict[str, int]) -> list[Edge]:
@@ -311,6 +324,6 @@ def _left_alone(definition: Any) -> set[str]:
     for node in definition.node_def:
         if node.op in _REWRITTEN:
             found.add(node.name)
-        if node.op in _REWRITTEN or (node.op == "AddN" and node.attr["N"].i > 2):
+        if node.op in _REWRITTEN or optypes.adds_in_place(node):
             leave(node.input)
     return found

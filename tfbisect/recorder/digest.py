@@ -5,7 +5,6 @@ is hashed here and `farmhash64/1` for what TensorFlow's `Fingerprint` kernel has
 schemes are never compared; an event has the same scheme in every run, because it is recorded by the same part.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +65,3 @@ def bytes_of(array: np.ndarray) -> bytes:
 def of_text(*parts: object) -> int:
     """The host digest of texts and numbers, kept apart from each other."""
     return xxhash.xxh3_64_intdigest(repr(parts).encode("utf-8", "backslashreplace"))
-
-
-def of_names(names: Sequence[str]) -> int:
-    """The host digest of a list of names."""
-    return of_text(*names)

@@ -1,7 +1,7 @@
 """Eager ops: each one is a call of a graph of one op, recorded from an op callback.
 
 Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: the arguments of an op callback
-(`op_callbacks.add_op_callback`), `EagerTensor._handle_data`, `EagerTensor._numpy_internal`.
+(`op_callbacks.add_op_callback`), `EagerTensor._numpy_internal`.
 """
 
 import sys
@@ -16,6 +16,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from tfbisect.model import CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import definitions, digest, draws
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.handles import dtype_of, variables_of
 from tfbisect.recorder.recording import DATASET, Dataset, Recording, Thread, array_of
 
 
@@ -39,7 +40,6 @@ class EagerRecorder:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._plans: dict[Any, _Plan] = {}
-        self._known: dict[int, tuple[int, int]] = {}
         self._makers: dict[str, bool] = {}
 
     def __call__(
@@ -63,7 +63,7 @@ class EagerRecorder:
                     else:
                         self._pass_by(name, attrs, outputs)
                 if recording.watch is not None and name not in optypes.READERS:
-                    handles = [inputs[position] for position, _dtype in _variables(inputs)]
+                    handles = [inputs[position] for position in variables_of(inputs)]
                     if handles:
                         recording.watch.wrote(handles, recording.stacks.here(1))
                 if recording.watch is not None and not thread.calls:
@@ -151,10 +151,10 @@ class EagerRecorder:
         """
         variable = _argument(op, index)
         handle = getattr(variable, "handle", None)
-        data = getattr(handle, "_handle_data", None)
-        if data is None or not data.is_set or data.shape_and_type[0].dtype != tensor.dtype.as_datatype_enum:
+        dtype = tensor.dtype.as_datatype_enum
+        if dtype_of(handle) != dtype:
             return
-        attrs = ("dtype", tensor.dtype.as_datatype_enum)
+        attrs = ("dtype", dtype)
         self._record(thread, "ReadVariableOp", (handle,), attrs, (tensor,), stack)
 
     def _written(
@@ -182,7 +182,7 @@ class EagerRecorder:
             flags |= NodeFlag.RANDOM
         if op in optypes.HOST:
             flags |= NodeFlag.HOST
-        handles = [] if op in optypes.READERS else _variables(inputs)
+        handles = {} if op in optypes.READERS else variables_of(inputs)
         if handles:
             flags |= NodeFlag.WRITER
         names = [arg.name for arg in definition.input_arg] if definition is not None else []
@@ -191,12 +191,12 @@ class EagerRecorder:
             rows, indices = "gather" if optypes.ROW_WRITES.match(op) else "gather_nd", names.index("indices")
         count = len(inputs)
         dtypes = [tensor.dtype.as_datatype_enum for tensor in outputs]
-        if any(dtype == digest.DT_VARIANT for dtype in dtypes):
+        datasets = digest.DT_VARIANT in dtypes
+        if datasets:
             flags |= NodeFlag.OPAQUE
         nodes = [Node(name=f"arg{index}", op="_Arg", index=index) for index in range(count)]
-        pairs = zip(map(str, attrs[::2]), attrs[1::2], strict=True)
-        text = digest.of_text([(key, _plain(value)) for key, value in pairs if key not in optypes.IGNORED_ATTRS])
         given = dict(zip(map(str, attrs[::2]), attrs[1::2], strict=True))
+        text = digest.of_text([(k, _plain(value)) for k, value in given.items() if k not in optypes.IGNORED_ATTRS])
         device = getattr(outputs[0], "device", "") if outputs else ""
         nodes.append(Node(
             name=op, op=op, device=device, stack=stack, attrs=text, flags=flags,
@@ -219,12 +219,11 @@ class EagerRecorder:
         ]
         writes = [
             (position, recording.writer.sites(graph, [(count, position, SiteKind.WRITE, dtype)]), dtype)
-            for position, dtype in handles
+            for position, dtype in handles.items()
         ]
         source = recording.stacks.innermost(stack)
         where = f"{source[0]}:{source[1]}" if source else "?"
         functions = [name for value in attrs[1::2] if (name := _function_name(value))]
-        datasets = any(dtype == digest.DT_VARIANT for dtype in dtypes)
         return _Plan(graph, sites, writes, f"{op} at {where}", datasets, functions, rows, indices)
 
 
@@ -251,16 +250,6 @@ def _argument(op: str, index: int) -> Any:
         value = given[arg.name]
         values += value if (arg.number_attr or arg.type_list_attr) and isinstance(value, list | tuple) else [value]
     return values[index] if index < len(values) else None
-
-
-def _variables(inputs: Sequence[Any]) -> list[tuple[int, int]]:
-    found = []
-    for position, tensor in enumerate(inputs):
-        if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE:
-            data = getattr(tensor, "_handle_data", None)
-            if data is not None and data.is_set:
-                found.append((position, data.shape_and_type[0].dtype))
-    return found
 
 
 def _function_name(value: Any) -> str:

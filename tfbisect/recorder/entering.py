@@ -3,12 +3,12 @@
 A variable that was written before has no recorded write. Its bytes at the start of the window are recorded as the event
 of an op of its own (`EnteringState`), so that a state that differs already is told from an op that makes it differ.
 
-Private TensorFlow API used here, tried on 2.21.0: `record.stop_recording`, `EagerTensor._handle_data`.
+Private TensorFlow API used here, tried on 2.21.0: `record.stop_recording`.
 """
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorflow.python.eager import record
 from tensorflow.python.framework import errors
@@ -16,9 +16,8 @@ from tensorflow.python.ops import gen_resource_variable_ops
 
 from tfbisect.model import ENTERING_STATE, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import digest
-
-if TYPE_CHECKING:
-    from tfbisect.recorder.recording import Recording, Thread
+from tfbisect.recorder.handles import dtype_of
+from tfbisect.recorder.recording import Recording, Thread, array_of
 
 _NUMBER = "_tfbisect_number"  # key in a handle's __dict__: (token of the recording, number of the resource)
 _UNINITIALIZED = (errors.FailedPreconditionError, errors.NotFoundError, errors.InvalidArgumentError)
@@ -37,7 +36,7 @@ class Variable:
 class Entering:
     """Knows all resources that were made while recording, and reads variables. The caller holds no user lock."""
 
-    def __init__(self, recording: "Recording") -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._variables: list[Variable] = []
         self._numbers = itertools.count()
@@ -55,8 +54,6 @@ class Entering:
 
     def read(self, variable: Variable) -> Any:
         """A variable's value as an array; None if it is gone or was not written yet. Runs one read op, unrecorded."""
-        from tfbisect.recorder.recording import array_of
-
         handle = variable.handle()
         dtype = dtype_of(handle) if handle is not None else 0
         if not dtype:
@@ -78,7 +75,7 @@ class Entering:
                     if array is not None:
                         self._record(thread, variable, array)
 
-    def _record(self, thread: "Thread", variable: Variable, array: Any) -> None:
+    def _record(self, thread: Thread, variable: Variable, array: Any) -> None:
         recording, writer = self._recording, self._recording.writer
         handle = variable.handle()
         dtype = dtype_of(handle)
@@ -102,13 +99,11 @@ class Entering:
             call, graph, thread.number, CallState.OK, recording.parent(thread), recording.step, variable.stack
         )  # fmt: skip
 
-    def value(self, tensor: Any, thread: "Thread", taker: str, stack: int, maker: str) -> int:
+    def value(self, tensor: Any, thread: Thread, taker: str, stack: int, maker: str) -> int:
         """Record a tensor that `maker`, an op or function, computed before the window; -> the call that stands for it.
 
         stack: the line of the op `taker`, which is the first to take it.
         """
-        from tfbisect.recorder.recording import array_of
-
         recording, writer = self._recording, self._recording.writer
         dtype = tensor.dtype.as_datatype_enum
         key = maker, taker, stack, dtype
@@ -123,9 +118,3 @@ class Entering:
         recording.array_event(call, known[1], array_of(tensor), f"{ENTERING_STATE}/{maker}")
         writer.call(call, known[0], thread.number, CallState.OK, recording.parent(thread), recording.step, stack)
         return call
-
-
-def dtype_of(handle: Any) -> int:
-    """The DataType of the variable behind a handle; 0 if it is no variable's."""
-    data = getattr(handle, "_handle_data", None)
-    return int(data.shape_and_type[0].dtype) if data is not None and data.is_set else 0

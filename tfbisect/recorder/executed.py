@@ -17,6 +17,7 @@ from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.python.eager import cancellation, execute
 from tensorflow.python.framework import errors
 
+from tfbisect.errors import first_line
 from tfbisect.recorder.controlflow import base
 
 SENDS, RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
@@ -161,7 +162,7 @@ def _collected(
         execute.quick_execute(flush.signature.name, num_outputs=0, inputs=[], attrs=attrs, ctx=context)
         graphs = context.export_run_metadata().function_graphs
     except errors.OpError as error:
-        raise NotToBeHad(f"TensorFlow could not instantiate it: {error.message.splitlines()[0][:200]}") from error
+        raise NotToBeHad(f"TensorFlow could not instantiate it: {first_line(error)}") from error
     except DecodeError as error:
         raise NotToBeHad("its graph is too large to be handed out") from error
     finally:

@@ -19,9 +19,11 @@ from tensorflow.python.eager import cancellation, execute
 from tensorflow.python.framework import dtypes, errors, op_def_registry, ops, tensor_util
 from tensorflow.python.ops import gen_data_flow_ops, summary_ops_v2
 
+from tfbisect.errors import first_line
 from tfbisect.model import NO_CALL, CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.recorder import controlflow, definitions, digest, draws, executed, shapes
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.handles import variables_of
 from tfbisect.recorder.origins import Origins
 from tfbisect.recorder.recording import Recording, array_of
 from tfbisect.recorder.rows import GroupReader
@@ -115,17 +117,19 @@ class FunctionRecorder:
             return self._plain(self._context, name, inputs, num_outputs)
         live, plan = recording.live, None
         try:
-            if live or self._must_be_twin(name.decode()):
+            if not recording.active:
+                plan = self._plans.get(self._key(name.decode(), inputs))
+            elif live or self._must_be_twin(name.decode()):
                 plan = self._plan(name.decode(), inputs, num_outputs)
         except Exception as error:
             recording.fail(f"preparing {name.decode()}", error)
             plan = self._drawing(name.decode())
             if plan is None:
                 return self._plain(self._context, name, inputs, num_outputs)
+        if not recording.active and not (plan is not None and plan.twin and plan.draws):
+            return self._plain(self._context, name, inputs, num_outputs)
         if plan is None:
             return self._pass_by(name, inputs, num_outputs)
-        if not recording.active and not (plan.twin and plan.draws):
-            return self._plain(self._context, name, inputs, num_outputs)
         call, limit = self._begin(plan, inputs) if live else (recording.new_call(), 0)
         state, outputs = CallState.FAILED, None
         try:
@@ -265,10 +269,8 @@ class FunctionRecorder:
     # --- plans ----------------------------------------------------------------------------------------------------
 
     def _plan(self, name: str, inputs: Sequence[Any], num_outputs: int) -> Plan:
-        """The plan for a call, keyed by all that TensorFlow keys its kernels by."""
-        context = self._context
-        attrs = tuple(itertools.chain(*context.function_call_options.as_attrs().items()))
-        key = name, attrs, context.device_name, self._placement(inputs)
+        """The plan for a call; made when there is none yet."""
+        context, key = self._context, self._key(name, inputs)
         plan = self._plans.get(key)
         if plan is None:
             with self._build_lock, self._recording.muted():
@@ -277,10 +279,16 @@ class FunctionRecorder:
                     context.ensure_initialized()
                     if self._queue is None:
                         self._prepare()
-                    plan = self._make(name, inputs, num_outputs, attrs)
+                    plan = self._make(name, inputs, num_outputs, key[1])
                     if not plan.passing:
                         self._plans[key] = plan
         return plan
+
+    def _key(self, name: str, inputs: Sequence[Any]) -> tuple[str, tuple[Any, ...], Any, tuple[Any, ...]]:
+        """All that TensorFlow keys its kernels by."""
+        context = self._context
+        attrs = tuple(itertools.chain(*context.function_call_options.as_attrs().items()))
+        return name, attrs, context.device_name, self._placement(inputs)
 
     def _placement(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Where the inputs lie, where there is a choice: TensorFlow places ops by it."""
@@ -328,8 +336,7 @@ class FunctionRecorder:
             twin_attrs = _without_optimizer(attrs)
             self._try(twin, inputs, num_outputs, twin_attrs)
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
-            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            plan = self._opaque_plan(name, user, definition, inputs, reason)
+            plan = self._opaque_plan(name, user, definition, first_line(error))
             plan.passing = passing and not self._holds_stream(definition)  # a stream must go on where it began
             return plan
         plan = self._twin_plan(name, user, definition, twin, twin_attrs)
@@ -360,7 +367,7 @@ class FunctionRecorder:
             self._context.remove_function(name)
             raise
 
-    def _opaque_plan(self, name: str, user: str, definition: Any, inputs: Sequence[Any], reason: str) -> Plan:
+    def _opaque_plan(self, name: str, user: str, definition: Any, reason: str) -> Plan:
         signature = definition.signature
         nodes = [
             Node(name=arg.name, op="_Arg", index=index, attrs=digest.of_text(arg.type))
@@ -378,7 +385,7 @@ class FunctionRecorder:
         with recording.lock:
             structure = digest.of_text("opaque", user, [(n.name, n.op) for n in nodes])
             graph = recording.writer.graph(user, name, GraphKind.OPAQUE, structure, nodes)
-            arguments = self._argument_sites(graph, nodes, inputs)
+            arguments = self._argument_sites(graph, nodes, signature.input_arg)
             first = recording.writer.sites(
                 graph, [(op, i, SiteKind.OUTPUT, arg.type) for i, arg in enumerate(signature.output_arg)]
             )
@@ -388,11 +395,11 @@ class FunctionRecorder:
         takers = [(user, 0)] * len(arguments)
         return Plan(name, user, graph, arguments, takers, results=results, reason=reason)
 
-    def _argument_sites(self, graph: int, nodes: Sequence[Node], inputs: Sequence[Any]) -> list[int]:
-        sites = [-1] * len(inputs)
+    def _argument_sites(self, graph: int, nodes: Sequence[Node], arguments: Sequence[Any]) -> list[int]:
+        sites = [-1] * len(arguments)
         for local, node in enumerate(nodes):
             if node.op == "_Arg":
-                dtype = inputs[node.index].dtype.as_datatype_enum
+                dtype = arguments[node.index].type
                 if dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
                     sites[node.index] = self._recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
         return sites
@@ -402,16 +409,12 @@ class FunctionRecorder:
         folded = self._folded(definition, twin, nodes)
         structure = digest.of_text(user, [(n.name, n.op, n.attrs, n.inputs, n.index) for n in nodes])
         recording = self._recording
-        written, arguments = self._origins.takers(name), definition.signature.input_arg
-        takers = _takers(nodes, [written.get(argument.name, (user, 0)) for argument in arguments])
+        written = self._origins.takers(name)
+        takers = _takers(nodes, [written.get(arg.name, (user, 0)) for arg in definition.signature.input_arg])
         with recording.lock:
             graph = recording.writer.graph(user, name, GraphKind.TWIN, structure, nodes)
             note_kernels(recording.writer, graph, twin.nodes)
-            arguments = [-1] * len(definition.signature.input_arg)
-            for local, node in enumerate(nodes):
-                dtype = definition.signature.input_arg[node.index].type if node.op == "_Arg" else 0
-                if node.op == "_Arg" and dtype not in (digest.DT_RESOURCE, digest.DT_VARIANT):
-                    arguments[node.index] = recording.writer.sites(graph, [(local, 0, SiteKind.ARG, dtype)])
+            arguments = self._argument_sites(graph, nodes, definition.signature.input_arg)
             for local, node in enumerate(twin.nodes):
                 made = definitions.of_node(node)
                 if made is not None:
@@ -496,7 +499,6 @@ class FunctionRecorder:
         unrecorded = {local for local, _slot, why in twin.unrecorded if not why.startswith("dtype 21")}
         self._origins.forget()
         result = []
-        forwards = {}
         for local, node in enumerate(twin.nodes):
             flags = NodeFlag.FORWARDER if node.op in optypes.FORWARDERS else NodeFlag.NONE
             if node.op in optypes.RANDOM:
@@ -511,11 +513,11 @@ class FunctionRecorder:
                 flags |= NodeFlag.OPAQUE
             argument = node.op in executed.ARGUMENTS
             result_ = node.op in executed.RESULTS
-            if not argument and not result_ and _stateful(node.op):
-                flags |= NodeFlag.STATEFUL
             plain = argument or result_
+            if not plain and _stateful(node.op):
+                flags |= NodeFlag.STATEFUL
             origin = None if plain else self._origins.of(definition.signature.name, node, user_op(node.op))
-            forwards[local] = origin.forward if origin else ""
+            forward = origin.forward if origin else ""
             result.append(Node(
                 name=node.name,
                 op="_Arg" if argument else "_Retval" if result_ else user_op(node.op),
@@ -523,9 +525,9 @@ class FunctionRecorder:
                 function=origin.function if origin else "",
                 stack=origin.stack if origin else 0,
                 attrs=attrs_digest(node),
-                index=node.attr["index"].i if argument or result_ else -1,
-                forward=number.get(forwards[local], -1) if forwards[local] else -1,
-                forward_name=forwards[local],
+                index=node.attr["index"].i if plain else -1,
+                forward=number.get(forward, -1) if forward else -1,
+                forward_name=forward,
                 flags=flags,
                 frame=twin.frames[node.name],
                 inputs=tuple(Edge(number[controlflow.base(r)], controlflow.slot(r)) for r in node.input),
@@ -578,17 +580,6 @@ def _takers(nodes: Sequence[Node], found: list[tuple[str, int]]) -> list[tuple[s
             elif argument not in done and node.op != "_Retval":
                 done.add(argument)
                 found[argument] = node.op, node.stack
-    return found
-
-
-def variables_of(inputs: Sequence[Any]) -> dict[int, int]:
-    """{argument number: DataType} of the arguments that are handles of variables: their handle data says so."""
-    found = {}
-    for index, tensor in enumerate(inputs):
-        if tensor.dtype.as_datatype_enum == digest.DT_RESOURCE:
-            data = getattr(tensor, "_handle_data", None)
-            if data is not None and data.is_set:
-                found[index] = data.shape_and_type[0].dtype
     return found
 
 

@@ -21,12 +21,12 @@ FORWARDERS = LOOP_OPS | frozenset({
 ALIASES = FORWARDERS | {"ReadVariableOp", "Bitcast", "Slice", "StridedSlice", "Split", "SplitV", "Unpack"}
 # AddN sums into the first input whose buffer nobody else holds, and starts with it: with three or more inputs the bits
 # depend on that (tensorflow/core/kernels/aggregate_ops.cc, forward_input_or_allocate_output).
-_ADDS_IN_PLACE = frozenset({"AddN", "_MklAddN"})
+ADDS_IN_PLACE = frozenset({"AddN", "_MklAddN"})
 
 
 def adds_in_place(node: Any) -> bool:
     """Whether the order in which a NodeDef sums depends on who else holds its inputs."""
-    return node.op in _ADDS_IN_PLACE and node.attr["N"].i > 2
+    return node.op in ADDS_IN_PLACE and node.attr["N"].i > 2
 
 
 SILENT = frozenset({"NoOp", "_Arg", "_Retval", "_DeviceArg", "_DeviceRetval", "Const", "ControlTrigger"})

@@ -8,7 +8,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -332,8 +332,3 @@ def array_of(tensor: Any) -> np.ndarray | None:
     except Exception:  # a variant, a resource, a packed tensor
         return None
     return array if isinstance(array, np.ndarray) else np.asarray(array)
-
-
-def labels(function: str, names: Sequence[str]) -> list[str]:
-    """The labels of the ops of a function, for the value policy."""
-    return [f"{function}/{name}" for name in names]

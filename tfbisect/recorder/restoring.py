@@ -7,7 +7,7 @@ cannot be put back is told in `remarks`. Other Python objects are left alone.
 
 Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: `resource_variable_ops.BaseResourceVariable`,
 `iterator_ops.OwnedIterator._iterator_resource`, `context._context`, `Context._seed / _rng / clear_kernel_cache`,
-`EagerTensor._handle_data / _numpy_internal`, and the raw ops of variables, tables and iterators.
+`EagerTensor._numpy_internal`, and the raw ops of variables, tables and iterators.
 """
 
 import contextlib
@@ -31,7 +31,9 @@ from tensorflow.python.ops import (
     resource_variable_ops,
 )
 
+from tfbisect.errors import first_line
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder.handles import dtype_of
 from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.reachable import reachable
 
@@ -114,9 +116,10 @@ class State:
     def _save_variable(self, handle: Any, array: np.ndarray | None = None) -> None:
         if not isinstance(handle, ops.EagerTensor):
             return  # of a graph that is being built, or of several devices: the parts have handles of their own
-        dtype = _held(handle)
-        if dtype is None:
+        held = dtype_of(handle)
+        if not held:
             return
+        dtype = dtypes.as_dtype(held)
         try:
             if array is None:
                 if not bool(gen_resource_variable_ops.var_is_initialized_op(handle)._numpy_internal()):
@@ -124,7 +127,8 @@ class State:
                 array = gen_resource_variable_ops.read_variable_op(handle, dtype)._numpy_internal()
             self._variables[id(handle)] = _Saved(handle, dtype, _copy(array))
         except Exception as error:
-            self.remarks.append(f"a variable of {dtype.name} cannot be saved, so it is not put back: {_line(error)}")
+            why = first_line(error)
+            self.remarks.append(f"a variable of {dtype.name} cannot be saved, so it is not put back: {why}")
 
     def _save_table(self, table: Any) -> None:
         if not isinstance(table, lookup_ops.MutableHashTable | lookup_ops.DenseHashTable):
@@ -153,7 +157,7 @@ class State:
             saved = gen_dataset_ops.serialize_iterator(handle, external_state_policy=_IGNORE_EXTERNAL_STATE)
         except Exception as error:
             self.remarks.append(
-                f"a dataset iterator cannot be put back, each run takes its next elements: {_line(error)}"
+                f"a dataset iterator cannot be put back, each run takes its next elements: {first_line(error)}"
             )
             return
         self._others.append(lambda: gen_dataset_ops.deserialize_iterator(handle, saved))
@@ -210,14 +214,6 @@ def _live(kind: type, found: Sequence[Any]) -> list[Any]:
     return list(known.values())
 
 
-def _held(handle: Any) -> Any:
-    """The dtype of the variable that a handle leads to; None for other resources."""
-    data = getattr(handle, "_handle_data", None)
-    if data is None or not data.is_set:
-        return None
-    return dtypes.as_dtype(data.shape_and_type[0].dtype)
-
-
 def _copy(value: Any) -> np.ndarray:
     """A copy of a tensor's value; a single string comes as bytes, which NumPy would cut at its last zeros."""
     return np.array(value, dtype=object) if isinstance(value, bytes) else np.array(value)
@@ -259,7 +255,3 @@ def _numpy_state(generator: Any) -> Callable[[], None]:
         bits.state = state
 
     return put_back
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

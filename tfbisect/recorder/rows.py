@@ -27,7 +27,7 @@ def content(blob: bytes) -> memoryview:
     view = memoryview(blob)
     while place < len(blob):
         tag = blob[place]
-        length, place = _varint(blob, place + 1)
+        length, place = varint(blob, place + 1)
         if tag == 0x22:  # field 4, tensor_content
             return view[place : place + length]
         if tag == 0x12:  # field 2, tensor_shape
@@ -35,10 +35,11 @@ def content(blob: bytes) -> memoryview:
     raise ValueError("a row without content")
 
 
-def _varint(blob: bytes, place: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, place: int) -> tuple[int, int]:
+    """A number of a protocol buffer that begins at a place; -> (it, the place behind it)."""
     value = shift = 0
     while True:
-        byte = blob[place]
+        byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

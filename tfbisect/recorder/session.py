@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import errors
 
+from tfbisect.errors import first_line
 from tfbisect.model import CallState
 from tfbisect.recorder import (
     controlflow,
@@ -54,7 +55,6 @@ _QUEUE_RUNNER = "QueueRunnerThread-"  # how tf.compat.v1.train.QueueRunner names
 class _Known:
     """What is known of one session."""
 
-    number: int
     user: UserGraph
     plans: dict[Signature, Plan] = field(default_factory=dict)
 
@@ -137,8 +137,8 @@ class SessionRecorder:
     def _mark_step(self, plan: Plan) -> None:
         """A call that trains begins a step, unless the program marks steps itself."""
         recording = self._recording
-        queue = threading.current_thread().name.startswith(_QUEUE_RUNNER)
-        if plan.layout is not None and plan.layout.trains and recording.step == self._own_step and not queue:
+        mine = recording.step == self._own_step
+        if plan.layout is not None and plan.layout.trains and mine and not _in_queue_runner():
             recording.mark_step(True)
             self._own_step = recording.step
 
@@ -153,8 +153,7 @@ class SessionRecorder:
         recording = self._recording
         with recording.lock:
             try:
-                queue = threading.current_thread().name.startswith(_QUEUE_RUNNER)
-                thread, step = recording.thread(), -1 if queue else recording.step
+                thread, step = recording.thread(), -1 if _in_queue_runner() else recording.step
                 stack = recording.stacks.here(2)
                 sources = []
                 for index, value in enumerate(values):
@@ -223,9 +222,8 @@ class SessionRecorder:
             recording.events += 1
         self._append_writes(plan, call, ran, result.variables, proofs)
         thread = recording.thread()
-        number = thread.number
-        if threading.current_thread().name.startswith(_QUEUE_RUNNER):
-            number = CALLBACK_THREAD  # which of a queue's threads makes which call is a matter of chance
+        # which of a queue's threads makes which call is a matter of chance
+        number = CALLBACK_THREAD if _in_queue_runner() else thread.number
         writer.call(call, plan.graph, number, state, recording.parent(thread), step, stack)
         recording.flush()
 
@@ -265,8 +263,9 @@ class SessionRecorder:
         try:
             values = c_api.TF_SessionRunCallable(session._session, plan.reader, [], None)
         except errors.OpError as error:  # not initialized yet, or the session was closed meanwhile
+            why = f"its variables could not be read: {first_line(error)}"
             with self._recording.lock:
-                self._recording.unseen(plan.name, "Session.run", f"its variables could not be read: {_line(error)}")
+                self._recording.unseen(plan.name, "Session.run", why)
             return {}
         return {name: np.asarray(value) for name, value in zip(plan.read, values, strict=True)}
 
@@ -301,7 +300,7 @@ class SessionRecorder:
             known = self._known.get(session)
             if known is None:
                 user = UserGraph(session.graph, self._numbers, self._recording.stacks.of_frames)
-                known = self._known[session] = _Known(self._numbers, user)
+                known = self._known[session] = _Known(user)
                 self._numbers += 1
             plan = known.plans.get(signature)
             if plan is None:
@@ -332,13 +331,14 @@ class SessionRecorder:
             if not graphs:
                 raise executed.NotToBeHad("TensorFlow did not hand out the executed graph")
             graph = executed.joined(graphs)
-            plan.layout = session_graph.layout(graph, known.user, signature.feeds, known.number)
+            plan.layout = session_graph.layout(graph, known.user, signature.feeds)
             self._find_reads(session, known, plan)
             wants = self._recording.policy.wants
             plan.wanted = frozenset(key for key in plan.layout.watched if wants(f"{plan.name}/{key[0]}"))
             plan.lanes.append(self._new_lane(session, plan))
         except (executed.NotToBeHad, controlflow.Unsupported, errors.OpError) as error:
-            plan.reason, plan.layout = _line(error), None  # an error of the program's own: the plain call raises it
+            # an error of the program's own: the plain call raises it
+            plan.reason, plan.layout = first_line(error), None
             return plan
         with self._recording.lock:
             session_plan.register(self._recording, plan, known.user)
@@ -381,6 +381,11 @@ class SessionRecorder:
             plan.read = tuple(tensors)
 
 
+def _in_queue_runner() -> bool:
+    """Whether the calling thread fills a queue of the program's."""
+    return threading.current_thread().name.startswith(_QUEUE_RUNNER)
+
+
 def _own(value: Any) -> Any:
     """A result that nothing else changes later.
 
@@ -405,8 +410,3 @@ def _release(session: Any, handle: Any) -> None:
     with contextlib.suppress(Exception):
         if session._session is not None and not session._closed:
             c_api.TF_SessionReleaseCallable(session._session, handle)
-
-
-def _line(error: Exception) -> str:
-    text = error.message if isinstance(error, errors.OpError) else str(error)
-    return str(text).splitlines()[0][:200] if text else type(error).__name__

@@ -22,6 +22,7 @@ from tensorflow.python.framework import dtypes, ops, tensor_util
 from tensorflow.python.ops import array_ops, math_ops
 
 from tfbisect.recorder import digest
+from tfbisect.recorder.rows import varint
 
 _LIMIT = "TFDBG_DISK_BYTES_LIMIT"
 _GRAPH = "_tfdbg_graph_hash"
@@ -193,27 +194,16 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """(number, value) of each field of a protocol buffer; fixed-width ones are left out."""
     place = 0
     while place < len(view):
-        tag, place = _varint(view, place)
+        tag, place = varint(view, place)
         kind = tag & 7
         if kind == 2:
-            size, place = _varint(view, place)
+            size, place = varint(view, place)
             yield tag >> 3, view[place : place + size]
             place += size
         elif kind == 0:
-            value, place = _varint(view, place)
+            value, place = varint(view, place)
             yield tag >> 3, value
         elif kind in (1, 5):
             place += 8 if kind == 1 else 4
         else:
             raise ValueError("a dump that is no protocol buffer")
-
-
-def _varint(view: memoryview, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = view[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place
-        shift += 7

@@ -154,10 +154,10 @@ def _op(graph: Any, name: str) -> Any | None:
         return None
 
 
-def layout(graph: Any, user: UserGraph, feeds: Sequence[str], session: int) -> Layout:
+def layout(graph: Any, user: UserGraph, feeds: Sequence[str]) -> Layout:
     """Raises controlflow.Unsupported when the graph's control flow is not of the kinds TensorFlow makes.
 
-    session: its number in the process; variables of the second and later ones are named after it, for they are others.
+    Variables of the second and later sessions are named after their session, for they are others.
     """
     protos = controlflow.topological(graph.node)
     frames = controlflow.frames(protos)
@@ -167,7 +167,7 @@ def layout(graph: Any, user: UserGraph, feeds: Sequence[str], session: int) -> L
     shared = _shared(protos, by_name)
     _watch(result, protos, outputs, shared)
     executed_graph = session_writes.Graph(
-        protos, by_name, frames, controlflow.branches(protos, frames), result.watched.keys(), result.references.keys()
+        protos, by_name, frames, result.loops.branches, result.watched.keys(), result.references.keys()
     )
     result.writes, uncertain = session_writes.find(executed_graph)
     for read, variable in uncertain.items():
@@ -177,7 +177,7 @@ def layout(graph: Any, user: UserGraph, feeds: Sequence[str], session: int) -> L
     result.trains = any(
         write.variable in trainable and protos[write.node].name not in initial for write in result.writes
     ) and not any(node.op.startswith("Restore") for node in protos)
-    _describe(result, outputs, frames, shared, user, feeds, session)
+    _describe(result, outputs, frames, shared, user, feeds)
     return result
 
 
@@ -250,7 +250,7 @@ def own_outputs(op: str, count: int) -> int:
 
 def _describe(
     result: Layout, outputs: Mapping[str, list[int] | None], frames: Mapping[str, Frame], shared: frozenset[str],
-    user: UserGraph, feeds: Sequence[str], session: int,
+    user: UserGraph, feeds: Sequence[str],
 ) -> None:  # fmt: skip
     """Fill in the nodes as the trace keeps them."""
     protos = result.protos
@@ -259,7 +259,7 @@ def _describe(
     writers = {write.node for write in result.writes}
     last_only = {write.node for write in result.writes if frames[protos[write.node].name] and write.proof is None}
     opaque = {i for i, why in result.unseen if why != ADDN}
-    suffix = f" (session {session + 1})" if session else ""
+    suffix = f" (session {user.number + 1})" if user.number else ""
     for local, node in enumerate(protos):
         argument, output = node.op in executed.ARGUMENTS, node.op in executed.RESULTS
         flags = _flags(node, outputs, node.name in shared)

@@ -52,8 +52,8 @@ def of(protos: Sequence[Any], frames: Mapping[str, Frame]) -> Loops:
                 source = by_name[base(source)].input[0]
             predicates[ref] = base(source), slot(source)
             widths[ref] = node.attr["num_outs"].i if node.op == "_SwitchN" else 2
-    branches = controlflow.branches(protos, frames)
-    return Loops(frames, branches, conditions, controlflow.entries(protos, frames), predicates, widths)
+    branches, entries = controlflow.branches_and_entries(protos, frames)
+    return Loops(frames, branches, conditions, entries, predicates, widths)
 
 
 def iterations(loops: Loops, dumps: Sequence[Dump], ended: bool) -> list[Path | None]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfbisect import recorder, trace
+from tfbisect.errors import first_line
 from tfbisect.model import GraphKind, SiteKind
 from tfbisect.recorder import runinfo
 
@@ -30,6 +31,7 @@ PRIVATE = (
     "tensorflow.python.eager.execute:execute_with_callbacks",
     "tensorflow.python.eager.execute:execute_with_cancellation",
     "tensorflow.python.eager.execute:quick_execute",
+    "tensorflow.python.framework.ops:_EagerTensorBase._numpy",
     "tensorflow.python.ops.script_ops:EagerFunc.__call__",
     "tensorflow.python.client.session:BaseSession._call_tf_sessionrun",
     "tensorflow.python.client.session:BaseSession._call_tf_sessionprun",
@@ -67,7 +69,7 @@ def examine() -> Support:
     try:
         tf: Any = importlib.import_module("tensorflow")
     except Exception as error:
-        problem = f"TensorFlow cannot be imported: {_line(error)}"
+        problem = f"TensorFlow cannot be imported: {first_line(error)}"
         return Support(system, packages, (), "unknown", "unknown", (), "not tried", settings, (problem,))
     missing = tuple(name for name in PRIVATE if not _there(name))
     problems = [f"TensorFlow {tf.__version__} has no {name}" for name in missing]
@@ -99,7 +101,7 @@ def _trial(tf: Any) -> tuple[str, str]:
                 recorded = float(step(tf.constant([1.0, -2.0, 3.0])))
             run = trace.load(path)
     except Exception as error:
-        return "failed", f"recording failed: {type(error).__name__}: {_line(error)}"
+        return "failed", f"recording failed: {type(error).__name__}: {first_line(error)}"
     twins = [graph for graph in run.graphs if graph.kind == GraphKind.TWIN]
     outputs = int((run.sites["kind"][run.events["site"]] == SiteKind.OUTPUT).sum())
     if recorded != plain:
@@ -120,7 +122,7 @@ def _xla(tf: Any) -> str:
     try:
         double(tf.constant(1.0))
     except Exception as error:
-        return f"does not compile here: {_line(error)}"
+        return f"does not compile here: {first_line(error)}"
     return "works; compiled functions are recorded from outside, or with --xla expand op by op without XLA"
 
 
@@ -142,7 +144,3 @@ def _version(package: str) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

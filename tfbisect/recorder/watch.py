@@ -13,7 +13,8 @@ from typing import Any
 from tfbisect.recorder import ops
 from tfbisect.recorder.against import ComparingWriter
 from tfbisect.recorder.entering import Entering
-from tfbisect.recorder.function import FunctionRecorder, variables_of
+from tfbisect.recorder.function import FunctionRecorder
+from tfbisect.recorder.handles import variables_of
 from tfbisect.recorder.progress import By, Progress
 from tfbisect.recorder.recording import CALLBACK_THREAD, Recording
 from tfbisect.recorder.state import StateKeeper
@@ -81,7 +82,7 @@ class Watch:
         compared = self._compared
         if compared is not None and self._wish.stop_at_first and compared.first and self.stopped is None:
             if compared.since >= (FEW_CALLS if self.progress.by == By.NOTHING else MANY_CALLS):
-                self._stop(f"it differs from the other run: first {compared.first.text}", 1)
+                self._stop(f"it differs from the other run: first {compared.first}", 1)
 
     def wrote(self, handles: Sequence[Any], line: int) -> None:
         """An eager op has written variables."""
@@ -148,7 +149,7 @@ class Watch:
                 return self._stop(different, 0 if self._wish.then_stop else 1)
         first = self._compared.first if self._compared is not None else None
         if first is not None and self._wish.stop_at_first and not self._wish.then_stop:
-            return self._stop(f"it differs from the other run: first {first.text}", 1)
+            return self._stop(f"it differs from the other run: first {first}", 1)
         window = self._wish.window
         if self._wish.then_stop and window.last and window.is_over(step):
             return self._stop(f"step {step} begins, and the steps to record are over", 0)
@@ -171,7 +172,7 @@ class Watch:
         alone = f", {compared.unmatched:,} calls are of this run only" if compared.unmatched else ""
         if compared.first is None:
             return f"; compared with the other run: none differs{alone}"
-        return f"; compared with the other run: {compared.differing:,} differ{alone}, first {compared.first.text}"
+        return f"; compared with the other run: {compared.differing:,} differ{alone}, first {compared.first}"
 
     def _stop(self, reason: str, status: int) -> None:
         self.stopped = status
