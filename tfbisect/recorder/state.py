@@ -57,8 +57,10 @@ class StateKeeper:
     def fetched(self, values: Iterable[Any]) -> None:
         """A v1 Session gave these arrays to the program: what it holds itself is not looked at."""
         if self._taking:
+            before = time.perf_counter()
             arrays = (np.asarray(value) for value in values if value is not None)
             self._results += [digest.of_array(array) for array in arrays]
+            self._spent += time.perf_counter() - before
 
     def wrote(self, handles: Iterable[Any]) -> None:
         """The variables with these handles were written."""
@@ -87,7 +89,9 @@ class StateKeeper:
         self._results = []
         self._take()
         elapsed = time.perf_counter() - (self._began or time.perf_counter())
-        self._recording.writer.journal({"kind": "state_cost", "seconds": self._spent, "of": elapsed, "steps": self._at})
+        cost = {"kind": "state_cost", "seconds": self._spent, "of": elapsed, "steps": self._at}
+        with self._recording.lock:
+            self._recording.writer.journal(cost)
 
     def _is_next(self) -> bool:
         if self._other is not None:
