@@ -3,13 +3,14 @@
 Judges and ranks; what is shown of a culprit is made by `comparison`.
 """
 
-import enum
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from tfbisect import circles
 from tfbisect.alignment import Alignment
@@ -17,9 +18,11 @@ from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.files import READERS, Saved
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
+from tfbisect.judgements import Judgement, Judgements, What, count
 from tfbisect.model import OP_BY_OP, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
+from tfbisect.reach import Links, Marks
 from tfbisect.receivers import plain_receivers
 from tfbisect.seen import Seen, only_asked
 from tfbisect.stores import Stores
@@ -30,25 +33,6 @@ _FILLS = re.compile(r"LookupTable(Import|Insert)|InitializeTable(V2)?$")  # a ta
 _STRUCTURE = ("edge", "attrs", "extra", "written")  # findings that a function was written otherwise
 _COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
 _HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
-
-
-class What(enum.Enum):
-    """What a differing event is."""
-
-    RECEIVER = enum.auto()
-    CULPRIT = enum.auto()
-    UNDECIDED = enum.auto()
-    QUIET = enum.auto()  # differs in nothing that matters: the derived digest of a list or dataset
-
-
-class Judgement(NamedTuple):
-    """What a differing event is, and what it comes from."""
-
-    what: What
-    edges: tuple[int, ...] = ()
-    finding: Finding | None = None
-    entry: bool = False  # takes a variable that nothing recorded wrote before
-    reason: str = ""  # undecided: why
 
 
 @dataclass(frozen=True)
@@ -72,7 +56,7 @@ class Findings:
     """What the bisection of two runs found."""
 
     suspects: list[Suspect]
-    judgements: list[Judgement]
+    judgements: Judgements
     equality: Equality
     effects: Effects
     file_names: set[int]
@@ -82,8 +66,7 @@ class Findings:
     @property
     def differing(self) -> int:
         """Differing events that count."""
-        quiet = sum(judged.what == What.QUIET for judged in self.judgements)
-        return len(self.judgements) - quiet - len(self.file_names)
+        return len(self.judgements) - count(self.judgements.whats, What.QUIET) - len(self.file_names)
 
 
 def bisect(alignment: Alignment) -> Findings:
@@ -100,31 +83,32 @@ class _Bisection:
         self._saved = Saved(self.equality)
         self.pairs = self.equality.pairs
         self._stores = Stores(self.equality)
-        self.judged: list[Judgement] = []
         self._pipelines = Pipelines(self.a, self.pairs)
         self._alike_graphs: dict[tuple[int, int], bool] = {}
         self._shuffled: set[int] = set()  # undecided values of Python's that are data in another order
 
     def findings(self) -> Findings:
-        plain = plain_receivers(self.equality, self._alike)
-        for number in range(len(self.pairs)):
-            edges = plain.get(number)
-            self.judged.append(self._judge(number) if edges is None else Judgement(What.RECEIVER, edges))
-        starts = self._circles()
-        effects = Effects(self.equality, [judged.edges for judged in self.judged])
+        plain, links = plain_receivers(self.equality, self._alike)
+        rest = {number: self._judge(number) for number in np.flatnonzero(~plain).tolist()}
+        self.judged = Judgements(links, rest)
+        links = self.judged.links(self.equality.mixtures)
+        starts = self._circles(links)
+        effects = Effects(self.equality, links)
         names = effects.file_names
-        quiet = {number for number, judged in enumerate(self.judged) if judged.what == What.QUIET}
-        seen = Seen(self.equality, effects, [judged.edges for judged in self.judged], names | quiet)
+        silent = self.judged.whats == What.QUIET
+        silent[list(names)] = True
+        seen = Seen(self.equality, effects, Marks(silent))
         self._settle_host_values(names, seen)
         self._break_circles(starts, seen)
-        effects = Effects(self.equality, [judged.edges for judged in self.judged])
+        if self.judged.changes:
+            effects = Effects(self.equality, self.judged.links(self.equality.mixtures))
         suspects = self._suspects(effects, names, seen)
         suspects += self._structure_at_results(seen, suspects)
-        undecided = [n for n, judged in enumerate(self.judged) if judged.what == What.UNDECIDED and n not in names]
-        live = effects.to_results | effects.to_outputs
-        if all(suspect.tier == 2 for suspect in suspects) and not live.isdisjoint(undecided):
+        undecided = [number for number in self.judged.numbers(What.UNDECIDED) if number not in names]
+        live = [number for number in undecided if number in effects.to_results or number in effects.to_outputs]
+        if live and all(suspect.tier == 2 for suspect in suspects):
             # What reaches the results is undecided: what dies out is not its name, unless Python looked at it before.
-            first = min(self._asked(self.pairs[number][0]) for number in live.intersection(undecided))
+            first = min(self._asked(self.pairs[number][0]) for number in live)
             # Data in another order may as well have been shuffled without looking: then nobody can say.
             known = [each for each in suspects if self._known(each, first, effects, seen) and not self._shuffled]
             suspects = [replace(each, tier=1, contained=False) for each in known]
@@ -370,15 +354,12 @@ class _Bisection:
     def _inner(self) -> dict[int, list[int]]:
         """{call: the differences in calls that ran inside it}"""
         found: dict[int, list[int]] = {}
-        for number, (row, _) in enumerate(self.pairs):
-            call = self.a.event_call[row]
-            if call >= 0 and self.a.parent_row[call] >= 0 and self._computed(row):
-                found.setdefault(self.a.parent_row[call], []).append(number)
+        calls = self.equality.calls
+        within = (np.asarray(self.a.parent_row + [-1]) >= 0)[calls]
+        # What an op computed Python could have fetched.
+        for number in np.flatnonzero(within & self.equality.at_sites(self.a.is_computed)).tolist():
+            found.setdefault(self.a.parent_row[calls[number]], []).append(number)
         return found
-
-    def _computed(self, row: int) -> bool:
-        """Whether an op computed an event's value: Python could have fetched it."""
-        return self.a.is_computed[self.a.event_site[row]]
 
     def _changed(self, row: int, other: int) -> bool:
         one, two = self.a.node(row), self.b.node(other)
@@ -388,16 +369,16 @@ class _Bisection:
         """Whether Python may have known what came of a culprit before it made what a call takes."""
         if suspect.number < 0:
             return False
-        return seen.known_before({suspect.number} | effects.below([suspect.number]), call)
+        return seen.known_before(effects.below(suspect.number), call)
 
     # -- ops in another order ----------------------------------------------------------------------------------------
 
-    def _circles(self) -> list[int]:
+    def _circles(self, links: Links) -> list[int]:
         """The receivers with which circles begin that explain nothing but themselves."""
-        edges = [*(judged.edges for judged in self.judged), *self.equality.mixtures]
-        judged = enumerate(self.judged)
-        grounded = [n for n, each in judged if each.what != What.RECEIVER or each.finding is not None]
-        return circles.starts(edges, grounded, len(self.pairs), lambda n: self._place(0, self.pairs[n][0]))
+        grounded = np.zeros(len(links), np.bool_)
+        grounded[: len(self.pairs)] = self.judged.whats != What.RECEIVER
+        grounded[[number for number, _ in self.judged.with_finding()]] = True
+        return circles.starts(links, grounded, len(self.pairs), lambda n: self._place(0, self.pairs[n][0]))
 
     def _break_circles(self, firsts: Sequence[int], seen: Seen) -> None:
         """The first of each circle is where that order began, unless Python may have chosen it."""
@@ -418,7 +399,8 @@ class _Bisection:
             return
         known: dict[tuple[int, int], int] = {}
         wired: dict[tuple[int, int], int] = {}
-        for number, (row, other) in enumerate(self.pairs):
+        for number in self._of_pythons:
+            row, other = self.pairs[number]
             judged, finding = self.judged[number], self.judged[number].finding
             constant = self.a.site_rows[self.a.event_site[row]][3] == SiteKind.CONST
             if judged.what == What.CULPRIT and number not in names:
@@ -441,14 +423,24 @@ class _Bisection:
             if not constant and self.a.scheme(row) == self.a.schemes["host"]:
                 known.setdefault((self.a.event_digest[row], self.b.event_digest[other]), number)
 
+    @property
+    def _of_pythons(self) -> list[int]:
+        """The culprits so far, and what has the bits of one, all digested by the host."""
+        culprits = self.judged.numbers(What.CULPRIT)
+        by_host = [self.a.site_scheme(site) == self.a.schemes["host"] for site in range(len(self.a.site_rows))]
+        at_host = np.flatnonzero(self.equality.at_sites(by_host))
+        alike = np.isin(self.equality.digests(at_host), self.equality.digests(np.asarray(culprits, np.int64)))
+        return sorted({*culprits, *at_host[alike].tolist()})
+
     def _handed_in(self, names: set[int]) -> list[int]:
         """The culprits so far that are values of Python's, or ops that took another one."""
-        return [
-            number
-            for number, judged in enumerate(self.judged)
-            if judged.what == What.CULPRIT and number not in names
-            and (judged.finding.what == "host" if judged.finding is not None else self._host(*self.pairs[number]))
-        ]  # fmt: skip
+        found = []
+        for number in self.judged.numbers(What.CULPRIT):
+            finding = self.judged[number].finding
+            handed = finding.what == "host" if finding is not None else self._host(*self.pairs[number])
+            if handed and number not in names:
+                found.append(number)
+        return found
 
     def _host(self, row: int, other: int) -> bool:
         constant = self.a.site_rows[self.a.event_site[row]][3] == SiteKind.CONST
@@ -467,9 +459,9 @@ class _Bisection:
     def _suspects(self, effects: Effects, names: set[int], seen: Seen) -> list[Suspect]:
         found = []
         firsts = seen.first(0), seen.first(1)
-        for number, judged in enumerate(self.judged):
-            if number in names or (judged.what != What.CULPRIT and judged.finding is None):
-                continue
+        others = (number for number, _ in self.judged.with_finding())
+        for number in sorted({*self.judged.numbers(What.CULPRIT), *others} - names):
+            judged = self.judged[number]
             finding = judged.finding
             if finding is None or finding.what == "host":
                 found.append(self._suspect(number, judged, effects))

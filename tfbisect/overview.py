@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfbisect.bisector import Findings, What
+from tfbisect.bisector import Findings
 from tfbisect.checked import finite
 from tfbisect.culprits import shown
+from tfbisect.judgements import What
 from tfbisect.model import GraphKind, Json, SiteKind
 from tfbisect.sizes import COLUMNS, Sizes, columns
 from tfbisect.steps import Steps
@@ -27,8 +28,9 @@ POINTS = 200  # of the way to a result
 MEASURED_STEPS, MEASURED_OPS = 60, 8  # of the errors in the time line
 
 STATES = ("culprit", "undecided", "receiver")
-_CODE = {What.CULPRIT: 0, What.UNDECIDED: 1, What.RECEIVER: 2, What.QUIET: 3}
 _QUIET = 3
+_CODES = np.zeros(max(What) + 1, np.int8)  # of each `What`
+_CODES[[What.CULPRIT, What.UNDECIDED, What.RECEIVER, What.QUIET]] = 0, 1, 2, _QUIET
 _NO_STEP = -1
 
 OP_COLUMNS = (
@@ -57,16 +59,16 @@ class Overview:
     def __init__(self, findings: Findings, steps: Steps, sizes: Sizes) -> None:
         self._findings, self._steps, self._sizes = findings, steps, sizes
         self._run = findings.equality.a
-        alignment = findings.equality.alignment
-        codes = np.fromiter((_CODE[judged.what] for judged in findings.judgements), np.int64, len(findings.judgements))
+        codes = _CODES[findings.judgements.whats]
         codes[list(findings.file_names)] = _QUIET
         if not findings.suspects:
             codes[codes == 0] = 1  # nothing is blamed
         counted = codes != _QUIET
+        self._counted = counted
         self._numbers: Ints = np.flatnonzero(counted)
         self._codes: Ints = codes[counted]
-        self._rows: Ints = alignment.rows_a[alignment.differs][counted]
-        self._calls: Ints = np.asarray(self._run.event_call, np.int64)[self._rows]
+        self._rows: Ints = findings.equality.pairs.rows[counted]
+        self._calls: Ints = np.asarray(self._run.event_call)[self._rows]
 
     # -- op by op ----------------------------------------------------------------------------------------------------
 
@@ -202,7 +204,7 @@ class Overview:
 
     def _errors(self) -> list[tuple[int, Any]]:
         """Sizes at many steps of the few ops whose values were kept most often, so that steps can be compared."""
-        kept = np.asarray(self._sizes.kept, np.bool_)[self._numbers] & (self._step != _NO_STEP)
+        kept = self._sizes.kept[self._numbers] & (self._step != _NO_STEP)
         at = np.flatnonzero(kept)
         if not len(at):
             return []
@@ -235,28 +237,26 @@ class Overview:
         chosen = np.asarray(kept or way, np.int64)
         told = sorted({*_thinned(chosen, POINTS).tolist(), way[0], way[-1]}, key=at.__getitem__)
         self._sizes.measure(told)
-        place = {number: index for index, number in enumerate(self._numbers.tolist())}
         points = []
         for number in told:
-            cells = self._cells(place[number])
+            cells = self._cells(int(np.searchsorted(self._numbers, number)))
             point = {name: cells[name] for name in ("op_type", "name", "function", "step", "iteration", "file", "line")}
             points.append({"position": at[number], **point, **columns(self._sizes.get(number))})
         return {"events": len(way), "points": points, "left_out": len(way) - len(points)}
 
     def _way(self, start: int) -> list[int]:
         """Differing events from one to the last result below it, each taking the one before."""
-        effects, events = self._findings.effects, len(self._findings.judgements)
+        effects, events = self._findings.effects, len(self._counted)
         cost, before = {start: 0}, {start: -1}
         waiting = deque([start])
         done: set[int] = set()
-        counted = set(self._numbers.tolist())
         while waiting:
             here = waiting.popleft()
             if here in done:
                 continue
             done.add(here)
             for follower in effects.followers[here]:
-                if follower < events and follower not in counted:
+                if follower < events and not self._counted[follower]:
                     continue
                 free = follower >= events or self._sizes.kept[follower]
                 reached = cost[here] + (0 if free else 1)

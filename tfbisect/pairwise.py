@@ -13,11 +13,12 @@ import numpy as np
 
 from tfbisect import crosscheck
 from tfbisect.alignment import Alignment, pair
-from tfbisect.bisector import Findings, What, bisect
+from tfbisect.bisector import Findings, bisect
 from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
 from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
+from tfbisect.judgements import What
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.provenance import Run
 from tfbisect.tables import Trace
@@ -166,14 +167,11 @@ def _verdict(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], cov
 
 
 def _receivers(findings: Findings, portraits: Portraits) -> tuple[tuple[int | None, int], ...]:
-    run, steps = findings.equality.a, portraits.steps[0]
-    calls = Counter(
-        run.event_call[pair[0]]
-        for pair, judged in zip(findings.equality.pairs, findings.judgements, strict=True)
-        if judged.what == What.RECEIVER
-    )
+    steps, calls = portraits.steps[0], len(findings.equality.a.graph_of)
     counts: Counter[int | None] = Counter()
-    for call, count in calls.items():
+    received = findings.equality.calls[findings.judgements.whats == What.RECEIVER]
+    times = np.bincount(received + 1, minlength=calls + 1)  # first those of constants, which are in no call
+    for call, count in zip((np.flatnonzero(times) - 1).tolist(), times[times > 0].tolist(), strict=True):
         counts[steps.step(call) if call >= 0 else None] += count
     return tuple(sorted(counts.items(), key=lambda item: (item[0] is None, item[0] or 0)))
 

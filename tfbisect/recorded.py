@@ -163,12 +163,12 @@ class Recorded:
             return at if rows is None else rows[at]
         return self._loop_rows.get((key, path), -1)
 
-    def rows_at(self, calls: npt.NDArray[np.int64], site: int) -> npt.NDArray[np.int64]:
+    def rows_at(self, calls: npt.NDArray[np.integer], site: int) -> npt.NDArray[np.int64]:
         """The events of a site outside loops, in many calls; -1 where there is none."""
         found = np.full(len(calls), -1, np.int64)
         keys, rows = self._places
         if len(keys):
-            wanted = calls * len(self.site_rows) + site
+            wanted = calls.astype(np.int64) * len(self.site_rows) + site
             at = np.searchsorted(np.asarray(keys), wanted, "right") - 1
             there = (at >= 0) & (np.asarray(keys)[at] == wanted)
             found[there] = at[there] if rows is None else np.asarray(rows)[at[there]]
@@ -214,7 +214,11 @@ class Recorded:
 
     def scheme(self, row: int) -> str:
         """The digest scheme of an event: graphs and the host have one each."""
-        graph, _node, _slot, kind, _dtype = self.site_rows[self.event_site[row]]
+        return self.site_scheme(self.event_site[row])
+
+    def site_scheme(self, site: int) -> str:
+        """The digest scheme of a site's events."""
+        graph, _node, _slot, kind, _dtype = self.site_rows[site]
         in_graph = kind in (SiteKind.OUTPUT, SiteKind.WRITE) and self.flow_of_graph(graph).graph.kind == GraphKind.TWIN
         return self.schemes["graph" if in_graph else "host"]
 

@@ -5,7 +5,7 @@ Works on kept values and blames no more than they show.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfbisect.alignment import Alignment
-from tfbisect.bisector import Findings, Judgement, Suspect, What
+from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
 from tfbisect.drawing import drawn
@@ -23,6 +23,7 @@ from tfbisect.equality import Equality
 from tfbisect.errors import Usage
 from tfbisect.flow import VARIANT
 from tfbisect.graphdiff import graph_differences
+from tfbisect.judgements import Judgement, Judgements, What
 from tfbisect.model import Comparison, Culprit, GraphKind, SiteKind
 from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
 from tfbisect.pairwise import SHOWN, aligned, coverage_of, describe, environment_of, not_listed
@@ -211,12 +212,12 @@ class _Within:
 
     @cached_property
     def findings(self) -> Findings:
-        judged = [self._judge(number) for number in range(len(self.pairs))]
-        effects = Effects(self.equality, [judgement.edges for judgement in judged])
+        judged = Judgements.of([self._judge(number) for number in range(len(self.pairs))])
+        effects = Effects(self.equality, judged.links(self.equality.mixtures))
         names = effects.file_names
         suspects, ops = [], set()
-        for number in sorted(range(len(judged)), key=self._place):
-            if judged[number].what != What.CULPRIT or number in names:
+        for number in sorted(judged.numbers(What.CULPRIT), key=self._place):
+            if number in names:
                 continue
             tier = 0 if number in effects.to_results else 1 if number in effects.to_outputs else 2
             row = self.pairs[number][0]
@@ -229,7 +230,7 @@ class _Within:
             if op not in ops:
                 ops.add(op)
                 firsts.append(suspect)
-        undecided = [n for n, judgement in enumerate(judged) if judgement.what == What.UNDECIDED and n not in names]
+        undecided = [number for number in judged.numbers(What.UNDECIDED) if number not in names]
         return Findings(firsts, judged, self.equality, effects, names, undecided)
 
     # -- telling -----------------------------------------------------------------------------------------------------
@@ -348,10 +349,9 @@ class _Within:
     def _way(self) -> list[int]:
         """Differences from the inputs to the end: up from the end, through the largest relative error each time."""
         findings = self.findings
-        through: set[int] = set()
+        through: Set[int] = frozenset()
         if findings.suspects:
-            first = findings.suspects[0].number
-            through = findings.effects.below([first]) | {first}
+            through = findings.effects.below(findings.suspects[0].number)
         end = self._end(through)
         way: list[int] = []
         while end is not None and len(way) < STEPS_OF_GROWTH:
@@ -362,7 +362,7 @@ class _Within:
             end = max(wanted or above_it, key=self._size, default=None)
         return way[::-1]
 
-    def _end(self, through: set[int]) -> int | None:
+    def _end(self, through: Set[int]) -> int | None:
         """The last scalar that reached a result, else the last value: the loss, in a program that has one."""
         candidates = [n for n in (through or self.errors) if n in self.errors and self._float(n)]
         effects = self.findings.effects

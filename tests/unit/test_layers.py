@@ -12,17 +12,17 @@ import tfbisect
 PACKAGE = Path(tfbisect.__file__).parent
 
 LAYERS = [
-    {"version", "errors", "checked", "reasons", "sequences"},
+    {"version", "errors", "checked", "reasons", "sequences", "reach"},
     {"notebook", "progress"},
     {"model", "schema", "image"},
     {"frames"},
     {"tables", "flow", "remedy", "stability", "definition"},
     {"metrics", "trace", "recorded", "snippets", "result"},
-    {"provenance", "nodes", "outcomes", "seeds"},
+    {"provenance", "nodes", "outcomes", "seeds", "differences"},
     {"threads", "pipelines", "upstream", "strangers"},
     {"recorder", "alignment", "knowledge", "reporters", "orchestrator"},
     {"equality", "graphdiff", "longruns", "steps", "verification", "written", "treatments"},
-    {"receivers", "effects", "files", "circles", "stores", "replayer", "sizes", "checklist", "trials"},
+    {"receivers", "effects", "files", "circles", "stores", "replayer", "sizes", "checklist", "trials", "judgements"},
     {"seen"},
     {"bisector", "categories"},
     {"culprits", "crosscheck", "risks"},

@@ -1,0 +1,188 @@
+"""Numbered things that come from each other, as arrays: what each comes from, and all that some of them lead to.
+
+Knows numbers only; what they stand for is `judgements`'s. Chains can be as long as there are numbers, so nothing here
+goes level by level.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.integer]
+Bools = npt.NDArray[np.bool_]
+
+BLOCK = 1 << 20  # numbers that are turned around at once
+STRIDE = 4096  # steps before the other of two searches has its turn
+
+
+class Links(Sequence[tuple[int, ...]]):
+    """For each number a few others, in order.
+
+    starts: one more than there are numbers; the others of number n are items[starts[n]:starts[n + 1]].
+    """
+
+    def __init__(self, starts: Ints, items: Ints, acyclic: bool | None = None) -> None:
+        self.starts, self.items, self._acyclic = starts, items, acyclic
+        self._starts: Sequence[int] = starts.data
+        self._items: Sequence[int] = np.ascontiguousarray(items).data
+
+    @classmethod
+    def of(cls, lists: Iterable[Collection[int]]) -> "Links":
+        """From a list for each number."""
+        kept = list(lists)
+        items = np.fromiter((item for each in kept for item in each), np.int32)
+        return cls(_starts(np.fromiter(map(len, kept), np.int64, len(kept))), items)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, ...]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[int, ...]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[int, ...] | Sequence[tuple[int, ...]]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return tuple(self._items[self._starts[index] : self._starts[index + 1]])
+
+    def replaced(self, lists: Mapping[int, Sequence[int]], more: Sequence[Sequence[int]] = ()) -> "Links":
+        """The same with other lists for some numbers, and with more numbers at the end."""
+        lists = dict(sorted(lists.items())) | dict(enumerate(more, len(self)))
+        numbers = np.fromiter(lists, np.int64, len(lists))
+        counts = np.zeros(len(self) + len(more), np.int64)
+        counts[: len(self)] = np.diff(self.starts)
+        stays = np.ones(len(counts), np.bool_)
+        stays[numbers] = False
+        old = np.repeat(stays[: len(self)], counts[: len(self)])
+        counts[numbers] = np.fromiter(map(len, lists.values()), np.int64, len(lists))
+        starts = _starts(counts)
+        new = np.repeat(stays, counts)
+        items = np.empty(len(new), np.int32)
+        items[new] = self.items[old]
+        items[~new] = np.fromiter((item for each in lists.values() for item in each), np.int32)
+        return Links(starts, items)
+
+    def reversed(self) -> "Links":
+        """For each number those that have it among their others, ascending."""
+        starts = _starts(np.bincount(self.items, minlength=len(self)))
+        items = np.empty(len(self.items), np.int32)
+        owners = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
+        for low in range(0, len(self), BLOCK):  # a part at a time: places take twice the memory of numbers
+            high = min(low + BLOCK, len(self))
+            if starts[low] == starts[high]:
+                continue
+            at = np.flatnonzero((self.items >= low) & (self.items < high))
+            order = np.argsort(self.items[at], kind="stable")
+            items[starts[low] : starts[high]] = owners[at[order]]
+        return Links(starts, items, self.acyclic)
+
+    @cached_property
+    def acyclic(self) -> bool:
+        """Whether it is plain to see that nothing comes from itself. False: it may all the same be so."""
+        if self._acyclic is not None:
+            return self._acyclic
+        for low in range(0, len(self), BLOCK):
+            starts = self.starts[low : low + BLOCK + 1]
+            items = self.items[starts[0] : starts[-1]]
+            owners = np.repeat(np.arange(low, low + len(starts) - 1), np.diff(starts))
+            # Of a circle at least one leads to a number that is not smaller, and that has others itself.
+            ahead = items[items >= owners]
+            if np.any(self.starts[ahead + 1] > self.starts[ahead]):
+                return False
+        return True
+
+    def closure(self, start: Bools) -> Bools:
+        """All that can be reached from some along the links, these included.
+
+        Where there are no circles, it looks at the same time for what can not be reached, and is done as soon as either
+        is known: of a run that diverged early nearly all is reached, and little else has to be looked at.
+        """
+        reached, gone = start.copy(), np.zeros(len(self), np.bool_)
+        searches = [self._spread(reached)]
+        if self.acyclic:
+            searches.append(self._dwindle(start, gone))
+        while True:
+            for search, found in zip(searches, (reached, gone), strict=False):
+                if next(search, True):
+                    return reached if found is reached else ~gone
+
+    def _spread(self, reached: Bools) -> Iterator[bool]:
+        """Marks all that is reached from what is marked; False after every few steps."""
+        starts, items, marks = self._starts, self._items, reached.view(np.uint8).data
+        first = np.flatnonzero(reached).astype(np.int32)
+        for low in range(0, len(first), STRIDE):
+            waiting: list[int] = first[low : low + STRIDE].tolist()
+            steps = 0
+            while waiting:
+                here = waiting.pop()
+                for item in items[starts[here] : starts[here + 1]]:
+                    if not marks[item]:
+                        marks[item] = 1
+                        waiting.append(item)
+                steps += 1
+                if not steps % STRIDE:
+                    yield False
+            yield False
+
+    def _dwindle(self, start: Bools, gone: Bools) -> Iterator[bool]:
+        """Marks all that is not reached; False after every few steps."""
+        starts, items, marks, begun = self._starts, self._items, gone.view(np.uint8).data, start.view(np.uint8).data
+        ways = np.bincount(self.items, minlength=len(self)).astype(np.int32)  # that may still lead here
+        first = np.flatnonzero((ways == 0) & ~start).astype(np.int32)
+        left = ways.data
+        for low in range(0, len(first), STRIDE):
+            waiting: list[int] = first[low : low + STRIDE].tolist()
+            steps = 0
+            while waiting:
+                here = waiting.pop()
+                marks[here] = 1
+                for item in items[starts[here] : starts[here + 1]]:
+                    left[item] -= 1
+                    if not left[item] and not begun[item]:
+                        waiting.append(item)
+                steps += 1
+                if not steps % STRIDE:
+                    yield False
+            yield False
+
+
+class Marks(Set[int]):
+    """A set of numbers from 0 on, a byte each."""
+
+    def __init__(self, mask: Bools) -> None:
+        self.mask = mask
+
+    @classmethod
+    def of(cls, numbers: Iterable[int], count: int) -> "Marks":
+        """Some of `count` numbers."""
+        mask = np.zeros(count, np.bool_)
+        mask[np.fromiter(numbers, np.int64)] = True
+        return cls(mask)
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and 0 <= number < len(self.mask) and bool(self.mask[number])
+
+    def __iter__(self) -> Iterator[int]:
+        yield from np.flatnonzero(self.mask).tolist()
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.mask))
+
+    def united(self, other: "Marks") -> "Marks":
+        """What is in one of two that count equally many numbers."""
+        return Marks(self.mask | other.mask)
+
+    def isdisjoint(self, other: Iterable[int]) -> bool:
+        return not any(number in self for number in other)
+
+
+def _starts(counts: Ints) -> Ints:
+    """Where each of several lists begins that stand one behind the other, and where the last one ends."""
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts if starts[-1] >= 2**31 else starts.astype(np.int32)
