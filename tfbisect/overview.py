@@ -3,7 +3,6 @@
 Blames nothing; `bisector` judged each difference.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from tfbisect.model import GraphKind, Json, SiteKind
 from tfbisect.sizes import COLUMNS, Sizes, columns
 from tfbisect.steps import Steps
 from tfbisect.tables import dtype_name
+from tfbisect.ways import Ways
 
 Ints = npt.NDArray[np.int64]
 
@@ -225,13 +225,14 @@ class Overview:
     def growth(self) -> Json | None:
         """How the first culprit's difference grows on its way to the last result that it reaches.
 
-        Of all ways it is the one with the fewest events whose values were not kept. None without a culprit, or where
-        one run only has it.
+        None without a culprit, where one run only has it, or where it is too far.
         """
         suspects = self._findings.suspects
         if not suspects or suspects[0].number < 0:
             return None
-        way = self._way(suspects[0].number)
+        way = Ways(self._findings, self._counted, self._sizes.kept).best(suspects[0].number)
+        if not way:
+            return None
         at = {number: position for position, number in enumerate(way)}
         kept = [number for number in way if self._sizes.kept[number]]
         chosen = np.asarray(kept or way, np.int64)
@@ -243,35 +244,6 @@ class Overview:
             point = {name: cells[name] for name in ("op_type", "name", "function", "step", "iteration", "file", "line")}
             points.append({"position": at[number], **point, **columns(self._sizes.get(number))})
         return {"events": len(way), "points": points, "left_out": len(way) - len(points)}
-
-    def _way(self, start: int) -> list[int]:
-        """Differing events from one to the last result below it, each taking the one before."""
-        effects, events = self._findings.effects, len(self._counted)
-        cost, before = {start: 0}, {start: -1}
-        waiting = deque([start])
-        done: set[int] = set()
-        while waiting:
-            here = waiting.popleft()
-            if here in done:
-                continue
-            done.add(here)
-            for follower in effects.followers[here]:
-                if follower < events and not self._counted[follower]:
-                    continue
-                free = follower >= events or self._sizes.kept[follower]
-                reached = cost[here] + (0 if free else 1)
-                if reached < cost.get(follower, reached + 1):
-                    cost[follower], before[follower] = reached, here
-                    (waiting.appendleft if free else waiting.append)(follower)
-        below = [number for number in done if number < events]
-        ends = [number for number in below if number in effects.to_results] or below
-        rows = self._findings.equality.pairs
-        at = max(ends, key=lambda number: (self._run.event_call[rows[number][0]], rows[number][0]))
-        way = []
-        while at >= 0:
-            way.append(at)
-            at = before[at]
-        return [number for number in reversed(way) if number < events]
 
 
 class DifferingEvents:

@@ -25,7 +25,7 @@ LAYERS = [
     {"receivers", "effects", "files", "circles", "stores", "replayer", "sizes", "checklist", "trials", "judgements"},
     {"seen"},
     {"bisector", "categories"},
-    {"culprits", "crosscheck", "risks"},
+    {"culprits", "crosscheck", "risks", "ways"},
     {"overview", "surroundings"},
     {"drawing"},
     {"pairwise"},
