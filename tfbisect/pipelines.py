@@ -118,8 +118,10 @@ class Pipelines:
         found: dict[int, list[int]] = {}
         sources: list[bool] = (run.trace.kinds == GraphKind.SOURCE).tolist()
         inside = [sources[row[0]] and run.is_computed[site] for site, row in enumerate(run.site_rows)]
-        at = np.asarray(inside, np.bool_)[run.trace.events["site"][self._pairs.rows]] if any(inside) else []
-        for number in np.flatnonzero(at).tolist():
+        if not any(inside):
+            return found
+        sites = run.trace.events["site"][self._pairs.rows]
+        for number in np.flatnonzero(np.asarray(inside, np.bool_)[sites]).tolist():
             call = run.event_call[self._pairs[number][0]]
             if call < 0:
                 continue

@@ -141,7 +141,7 @@ class Run(Recorded):
                 retval = graph.results.get(slot)
                 eager[site] = retval is None or graph.nodes[retval].inputs[:1] == (Edge(node, slot),)
         rows = np.flatnonzero(eager[self.trace.events["site"]])
-        calls = np.asarray(self.event_call, np.int64)[rows].tolist()
+        calls = self.trace.events.call_row[rows].tolist()
         slots = self.trace.sites["slot"][self.trace.events["site"][rows]].tolist()
         return dict(zip(zip(calls, slots, strict=True), rows.tolist(), strict=True))
 
@@ -377,9 +377,9 @@ class Run(Recorded):
     def writes(self) -> dict[Handle, list[Write]]:
         """All writes of each variable, by call."""
         found: dict[Handle, list[Write]] = {}
-        kinds = np.asarray([row[3] for row in self.site_rows], np.int64)
+        written = np.asarray([row[3] == SiteKind.WRITE for row in self.site_rows], np.bool_)
         sites = self.trace.events["site"]
-        for row in np.flatnonzero(kinds[sites] == SiteKind.WRITE).tolist() if len(kinds) else []:
+        for row in np.flatnonzero(written[sites]).tolist() if len(written) else []:
             call, path = self.event_call[row], self.event_path[row]
             flow, node, slot, _kind = self.node_of(row)
             handle = self.input_handle(call, flow, node, slot, path)

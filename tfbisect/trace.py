@@ -12,7 +12,7 @@ import struct
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import h5py
@@ -31,6 +31,7 @@ from tfbisect.errors import (
     OutputExists,
     TfbisectError,
 )
+from tfbisect.events import Events
 from tfbisect.image import SUPERBLOCK, FileImage, check_names_index
 from tfbisect.model import Node
 from tfbisect.schema import BY_NAME, COMMITS, TABLES, Table
@@ -43,6 +44,7 @@ Path = str | os.PathLike[str]
 
 _STRUCT_CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q"}
 _SPILL_BYTES = 8 * 2**20
+_BLOCK_BYTES = 8 * 2**20
 _ATTEMPTS = 3
 _FLETCHER32_BYTES = 4
 _HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
@@ -438,7 +440,7 @@ def load(path: Path) -> Trace:
     """
     name = os.fspath(path)
     status = _status(name)
-    tables = _opened(name, _read_tables)
+    tables, events = _opened(name, _read_tables)
 
     def values(spans: Spans) -> list[bytes]:
         now = _status(name)
@@ -447,7 +449,7 @@ def load(path: Path) -> Trace:
         found: list[bytes] = _opened(name, _read_values, spans)
         return found
 
-    return Trace(name, tables, values)
+    return Trace(name, tables, values, events)
 
 
 class SoFar(NamedTuple):
@@ -506,9 +508,10 @@ def _damaged(name: str, error: BaseException) -> Damaged:
     return error if isinstance(error, Damaged) else Damaged(f"trace {name}", found=_reason(error))
 
 
-def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
+def _read_tables(file: Any, name: str, image: FileImage) -> tuple[dict[str, Array], Events]:
     there, rows, crcs = _committed(file, name, image)
     tables: dict[str, Array] = {table.name: np.zeros(0, table.dtype) for table in TABLES}
+    events = Events.of([], 0)
     for table, count, crc in zip(there, rows, crcs, strict=True):
         dataset = _dataset(file, name, table, image)
         if dataset.shape[0] < count:
@@ -518,13 +521,16 @@ def _read_tables(file: Any, name: str, image: FileImage) -> dict[str, Array]:
             continue
         if count * table.dtype.itemsize > schema.MAX_TABLE_BYTES:
             raise Damaged(f"trace {name}", found=f"{count} rows of {table.name}", expected="a table of at most 8 GiB")
-        data = _rows(dataset, table, count)
-        if zlib.crc32(data.view(np.uint8).data) != crc:
+        blocks = _Blocks(dataset, table, count)
+        if table.name == "events":  # by far the most rows
+            events = Events.of(blocks, count)
+        else:
+            tables[table.name] = np.concatenate([tables[table.name], *blocks])
+        if blocks.crc != crc:
             raise Damaged(f"trace {name}", found=f"bytes of {table.name} that are not those that were written")
-        tables[table.name] = data
     if not any(rows):  # killed before the first flush
         tables.update({table: np.array(first, BY_NAME[table].dtype) for table, first in schema.FIRST_ROWS.items()})
-    return tables
+    return tables, events
 
 
 def _read_counts(file: Any, name: str, image: FileImage) -> tuple[int, int, int]:
@@ -618,21 +624,35 @@ def _select(dataset: Any, into: Array, start: int) -> None:
         dataset.read(h5py.h5s.create_simple((len(into),)), space, into)
 
 
-def _rows(dataset: Any, table: Table, count: int) -> Array:
-    data = np.zeros(count, table.dtype)
-    try:
-        _select(dataset, data, 0)
-    except OSError:
-        # The last chunk is written again at each flush. A process killed while it did that can leave it torn, with
-        # a wrong checksum: the committed rows in it are good nevertheless, which their CRC will tell.
-        chunk = dataset.get_create_plist().get_chunk()[0]
-        whole = count // chunk * chunk
-        if whole == count:
-            raise
-        _select(dataset, data[:whole], 0)
-        raw = dataset.read_direct_chunk((whole,))[1]
-        data[whole:] = np.frombuffer(raw, table.dtype, count - whole)
-    return data
+class _Blocks:
+    """The first rows of a table, part by part; `crc` is that of all that was read."""
+
+    def __init__(self, dataset: Any, table: Table, count: int) -> None:
+        self._dataset, self._table, self._count = dataset, table, count
+        self._chunk = dataset.get_create_plist().get_chunk()[0]
+        self.crc = 0
+
+    def __iter__(self) -> Iterator[Array]:
+        step = self._chunk * max(1, _BLOCK_BYTES // (self._chunk * self._table.dtype.itemsize))
+        for low in range(0, self._count, step):
+            rows = self._rows(low, min(low + step, self._count))
+            self.crc = zlib.crc32(rows.view(np.uint8).data, self.crc)
+            yield rows
+
+    def _rows(self, low: int, high: int) -> Array:
+        data = np.zeros(high - low, self._table.dtype)
+        try:
+            _select(self._dataset, data, low)
+        except OSError:
+            # The last chunk is written again at each flush. A process killed while it did that can leave it torn, with
+            # a wrong checksum: the committed rows in it are good nevertheless, which their CRC will tell.
+            whole = high // self._chunk * self._chunk
+            if whole == high:
+                raise
+            _select(self._dataset, data[: whole - low], low)
+            raw = self._dataset.read_direct_chunk((whole,))[1]
+            data[whole - low :] = np.frombuffer(raw, self._table.dtype, high - whole)
+        return data
 
 
 def _read_values(file: Any, name: str, image: FileImage, spans: Spans) -> list[bytes]:
