@@ -18,7 +18,7 @@ from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.files import READERS, Saved
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
-from tfbisect.judgements import Judgement, Judgements, What, count
+from tfbisect.judgements import Judgement, Judgements, What, count, judged_by_parts
 from tfbisect.model import OP_BY_OP, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
@@ -88,9 +88,7 @@ class _Bisection:
         self._shuffled: set[int] = set()  # undecided values of Python's that are data in another order
 
     def findings(self) -> Findings:
-        plain, links = plain_receivers(self.equality, self._alike)
-        rest = {number: self._judge(number) for number in np.flatnonzero(~plain).tolist()}
-        self.judged = Judgements(links, rest)
+        self.judged = judged_by_parts(plain_receivers(self.equality, self._alike), self._judge)
         links = self.judged.links(self.equality.mixtures)
         starts = self._circles(links)
         effects = Effects(self.equality, links)

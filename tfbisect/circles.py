@@ -16,7 +16,7 @@ def starts(links: Links, grounded: Bools, count: int, order: Callable[[int], Any
     """
     if links.acyclic:
         return []
-    below = links.reversed()
+    below = links.back
     known = below.closure(grounded)
     found = []
     for number in sorted(np.flatnonzero(~known[:count]).tolist(), key=order):

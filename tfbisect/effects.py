@@ -46,7 +46,7 @@ class Effects:
     @cached_property
     def followers(self) -> Links:
         """For each difference those that come from it."""
-        return self.edges.reversed()
+        return self.edges.back
 
     def near(self, start: int, limit: int) -> set[int]:
         """Differing events that come from one, itself left out, until there are about so many."""

@@ -95,7 +95,9 @@ class Equality:
         self.alignment = alignment
         self.a, self.b = alignment.a, alignment.b
         self.runs = (self.a, self.b)
-        self.pairs = Pairs(alignment.rows_a[alignment.differs], alignment.rows_b[alignment.differs])
+        rows = alignment.rows_a[alignment.differs]
+        same = alignment.rows_a is alignment.rows_b
+        self.pairs = Pairs(rows, rows if same else alignment.rows_b[alignment.differs])
         self.number_of = Numbers(self.pairs, len(self.a.trace.events))
         self.mixtures: list[tuple[int, ...]] = []
         self._mixture_of: dict[tuple[int, ...], int] = {}

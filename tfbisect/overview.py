@@ -15,12 +15,13 @@ from tfbisect.checked import finite
 from tfbisect.culprits import shown
 from tfbisect.judgements import What
 from tfbisect.model import GraphKind, Json, SiteKind
+from tfbisect.reach import tally
 from tfbisect.sizes import COLUMNS, Sizes, columns
 from tfbisect.steps import Steps
 from tfbisect.tables import dtype_name
 from tfbisect.ways import Ways
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer]
 
 OPS = 2000  # differing ops that are listed
 STEPS = 400  # rows of the time line; neighbouring steps are added up beyond it
@@ -65,10 +66,10 @@ class Overview:
             codes[codes == 0] = 1  # nothing is blamed
         counted = codes != _QUIET
         self._counted = counted
-        self._numbers: Ints = np.flatnonzero(counted)
+        self._numbers: Ints = np.flatnonzero(counted).astype(np.int32)
         self._codes: Ints = codes[counted]
-        self._rows: Ints = findings.equality.pairs.rows[counted]
-        self._calls: Ints = np.asarray(self._run.event_call)[self._rows]
+        rows = findings.equality.pairs.rows
+        self._rows: Ints = rows if len(rows) == len(self._numbers) else rows[counted]
 
     # -- op by op ----------------------------------------------------------------------------------------------------
 
@@ -118,7 +119,8 @@ class Overview:
 
     def _cells(self, at: int) -> Json:
         """What is told of an op, by one of its events."""
-        run, row, call = self._run, int(self._rows[at]), int(self._calls[at])
+        run, row = self._run, int(self._rows[at])
+        call = run.event_call[row]
         flow, _node, slot, kind = run.node_of(row)
         name, op_type, source = shown(run, row)
         eager = flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY)
@@ -128,7 +130,7 @@ class Overview:
             "name": name,
             "function": "" if eager else flow.graph.name,
             "slot": 0 if kind == SiteKind.WRITE else slot,
-            "step": _step(int(self._step[at])),
+            "step": _step(int(self._step_of_call[call])),
             "call": self._steps.ordinal(call) if call >= 0 else None,
             "iteration": list(run.path(run.event_path[row])),
             "file": source.file if source else None,
@@ -138,37 +140,54 @@ class Overview:
             "shape": None if shape is None else list(shape),
         }
 
+    @property
+    def _calls(self) -> Ints:
+        """The call of each differing event; -1 for constants."""
+        found: Ints = np.asarray(self._run.event_call)[self._rows]
+        return found
+
     @cached_property
     def _ops(self) -> _Ops:
-        run = self._run
-        sites = run.trace.events["site"][self._rows].astype(np.int64)
-        graphs = run.trace.sites["graph"][sites] if len(sites) else sites
-        kinds = np.asarray([graph.kind == GraphKind.EAGER for graph in run.trace.graphs], np.int64)
-        stacks = run.trace.calls["stack"].astype(np.int64)[self._calls] * kinds[graphs] if len(sites) else sites
-        order = np.argsort(self._rows, kind="stable")  # first means executed first
-        keys = (sites << 32 | stacks)[order]
-        _, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        back = np.empty(len(order), np.int64)
-        back[order] = group.reshape(-1)
-        states = np.full(len(counts), _QUIET, np.int64)
-        np.minimum.at(states, back, self._codes)
-        last_step = np.full(len(counts), _NO_STEP, np.int64)
-        np.maximum.at(last_step, back, self._step)
-        first = order[first]
+        rows = self._rows
+        group, count = self._groups()
+        # First means executed first, in the order of rows, which only constants are not in.
+        at = np.arange(len(rows), dtype=np.int32)
+        if np.any(rows[1:] < rows[:-1]):
+            at = np.argsort(rows, kind="stable").astype(np.int32)
+        first = np.zeros(count, np.int64)
+        first[group[at[::-1]]] = at[::-1]
+        states = np.full(count, _QUIET, np.int8)
+        np.minimum.at(states, group, self._codes)
+        last_step = np.full(count, _NO_STEP, np.int32)
+        np.maximum.at(last_step, group, self._step)
         # An op that is a culprit once is told by the moment it was.
         culprits = np.flatnonzero(self._codes == 0)
-        culprits = culprits[np.argsort(self._rows[culprits], kind="stable")][::-1]
-        first[back[culprits]] = culprits
-        ranking = np.lexsort((self._rows[first], states))
-        return _Ops(back, first, counts, states, last_step, ranking)
+        culprits = culprits[np.argsort(rows[culprits], kind="stable")][::-1]
+        first[group[culprits]] = culprits
+        ranking = np.lexsort((rows[first], states))
+        return _Ops(group, first, tally(group, count), states, last_step, ranking)
+
+    def _groups(self) -> tuple[Ints, int]:
+        """(the op of each differing event, how many there are): sites, and of eager ops also lines."""
+        run = self._run
+        sites = run.trace.events["site"][self._rows]
+        eager = (run.trace.kinds == GraphKind.EAGER)[run.trace.sites["graph"]]
+        lined = np.flatnonzero(eager[sites])
+        stacks = run.trace.calls["stack"].astype(np.int64)[run.trace.events.call_row[self._rows[lined]]]
+        lines = sites[lined].astype(np.int64) << 32 | stacks
+        some, other = np.unique(lines), np.flatnonzero((tally(sites, len(eager)) > 0) & ~eager) << 32
+        keys = np.sort(np.concatenate((some, other)))
+        group = np.searchsorted(keys, np.arange(len(eager)) << 32).astype(np.int32)[sites]
+        group[lined] = np.searchsorted(keys, lines)
+        return group, len(keys)
 
     @cached_property
     def _step_of_call(self) -> Ints:
         """The step of each call of A, and at the end that of constants: none."""
         steps = [self._steps.step(call) for call in range(len(self._run.graph_of))]
-        return np.asarray([_NO_STEP if step is None else step for step in steps] + [_NO_STEP], np.int64)
+        return np.asarray([_NO_STEP if step is None else step for step in steps] + [_NO_STEP], np.int32)
 
-    @cached_property
+    @property
     def _step(self) -> Ints:
         found: Ints = self._step_of_call[self._calls]
         return found
@@ -177,19 +196,24 @@ class Overview:
 
     def timeline(self) -> list[Json]:
         """For each step (null: outside all) how many events were compared, what differs, and how much."""
-        compared = self._step_of_call[
-            np.asarray(self._run.event_call, np.int64)[self._findings.equality.alignment.rows_a]
-        ]
-        ranges = _ranges(np.unique(compared))
+        # Counted by call first, constants before all calls: there are a thousand times as many events.
+        step = np.roll(self._step_of_call, 1)
+        compared = self._by_call(self._findings.equality.alignment.rows_a)
+        ranges = _ranges(np.unique(step[compared > 0]))
         lows = np.asarray([low for low, _ in ranges], np.int64)
         order = np.argsort(lows, kind="stable")
+        place = order[np.searchsorted(lows[order], step, "right") - 1] if len(order) else np.zeros(len(step), np.int64)
 
-        def place(steps: Ints) -> Ints:
-            return order[np.searchsorted(lows[order], steps, "right") - 1]
+        def by_range(counts: Ints) -> list[int]:
+            found = np.zeros(len(ranges), np.int64)
+            some = counts > 0
+            np.add.at(found, place[some], counts[some])
+            return found.tolist()
 
-        paired = np.bincount(place(compared), minlength=len(ranges)).tolist()
-        cells = place(self._step) * len(STATES) + self._codes
-        counted = np.bincount(cells, minlength=len(ranges) * len(STATES)).reshape(-1, len(STATES)).tolist()
+        paired = by_range(compared)
+        counted = zip(
+            *(by_range(self._by_call(self._rows[self._codes == code])) for code in range(len(STATES))), strict=True
+        )
         errors = self._errors()
         found: list[Json] = []
         for (low, high), count, counts in zip(ranges, paired, counted, strict=True):
@@ -202,23 +226,29 @@ class Overview:
             found.append(item)
         return found
 
+    def _by_call(self, rows: Ints) -> Ints:
+        """How many of some events are constants, and how many are in each call."""
+        return tally(self._run.trace.events.call_row[rows] + 1, len(self._step_of_call))
+
     def _errors(self) -> list[tuple[int, Any]]:
         """Sizes at many steps of the few ops whose values were kept most often, so that steps can be compared."""
-        kept = self._sizes.kept[self._numbers] & (self._step != _NO_STEP)
-        at = np.flatnonzero(kept)
+        at = np.flatnonzero(self._sizes.kept[self._numbers])
+        step = self._step_of_call[self._run.trace.events.call_row[self._rows[at]]]
+        at, step = at[step != _NO_STEP], step[step != _NO_STEP]
         if not len(at):
             return []
-        steps = _thinned(np.unique(self._step[at]), MEASURED_STEPS)
-        at = at[np.isin(self._step[at], steps)]
+        chosen_steps = np.isin(step, _thinned(np.unique(step), MEASURED_STEPS))
+        at, step = at[chosen_steps], step[chosen_steps]
         groups, counts = np.unique(self._ops.group[at], return_counts=True)
         chosen = groups[np.argsort(-counts, kind="stable")[:MEASURED_OPS]]
-        at = at[np.isin(self._ops.group[at], chosen)]
-        _, last = np.unique(np.stack([self._step[at], self._ops.group[at]])[:, ::-1], axis=1, return_index=True)
-        at = at[len(at) - 1 - last]  # of a step, what an op gave last
+        of_those = np.isin(self._ops.group[at], chosen)
+        at, step = at[of_those], step[of_those]
+        _, last = np.unique(np.stack([step, self._ops.group[at]])[:, ::-1], axis=1, return_index=True)
+        at, step = at[len(at) - 1 - last], step[len(at) - 1 - last]  # of a step, what an op gave last
         numbers = self._numbers[at].tolist()
         self._sizes.measure(numbers)
-        sizes = [(step, self._sizes.get(number)) for step, number in zip(self._step[at].tolist(), numbers, strict=True)]
-        return [(step, size) for step, size in sizes if size is not None]
+        sizes = zip(step.tolist(), map(self._sizes.get, numbers), strict=True)
+        return [(at_step, size) for at_step, size in sizes if size is not None]
 
     # -- along the way to a result -----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
 from tfbisect.judgements import What
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.provenance import Run
+from tfbisect.reach import tally
 from tfbisect.tables import Trace
 
 UNRELATED = 0.1  # share of calls below which traces of other programs have nothing to do with each other
@@ -170,7 +171,7 @@ def _receivers(findings: Findings, portraits: Portraits) -> tuple[tuple[int | No
     steps, calls = portraits.steps[0], len(findings.equality.a.graph_of)
     counts: Counter[int | None] = Counter()
     received = findings.equality.calls[findings.judgements.whats == What.RECEIVER]
-    times = np.bincount(received + 1, minlength=calls + 1)  # first those of constants, which are in no call
+    times = tally(received + 1, calls + 1)  # first those of constants, which are in no call
     for call, count in zip((np.flatnonzero(times) - 1).tolist(), times[times > 0].tolist(), strict=True):
         counts[steps.step(call) if call >= 0 else None] += count
     return tuple(sorted(counts.items(), key=lambda item: (item[0] is None, item[0] or 0)))

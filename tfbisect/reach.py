@@ -24,8 +24,9 @@ class Links(Sequence[tuple[int, ...]]):
     starts: one more than there are numbers; the others of number n are items[starts[n]:starts[n + 1]].
     """
 
-    def __init__(self, starts: Ints, items: Ints, acyclic: bool | None = None) -> None:
-        self.starts, self.items, self._acyclic = starts, items, acyclic
+    def __init__(self, starts: Ints, items: Ints, back: "Links | None" = None) -> None:
+        """back: the same links in the other direction, if these were made of them."""
+        self.starts, self.items, self._back = starts, items, back
         self._starts: Sequence[int] = starts.data
         self._items: Sequence[int] = np.ascontiguousarray(items).data
 
@@ -67,27 +68,38 @@ class Links(Sequence[tuple[int, ...]]):
         items[~new] = np.fromiter((item for each in lists.values() for item in each), np.int32)
         return Links(starts, items)
 
-    def reversed(self) -> "Links":
-        """For each number those that have it among their others, ascending."""
-        starts = _starts(np.bincount(self.items, minlength=len(self)))
-        items = np.empty(len(self.items), np.int32)
-        owners = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
-        for low in range(0, len(self), BLOCK):  # a part at a time: places take twice the memory of numbers
-            high = min(low + BLOCK, len(self))
-            if starts[low] == starts[high]:
-                continue
-            at = np.flatnonzero((self.items >= low) & (self.items < high))
-            order = np.argsort(self.items[at], kind="stable")
-            items[starts[low] : starts[high]] = owners[at[order]]
-        return Links(starts, items, self.acyclic)
+    @property
+    def back(self) -> "Links":
+        """The same in the other direction: for each number those that have it among their others, ascending."""
+        if self._back is None:
+            self._back = self._reversed()
+        return self._back
+
+    def _reversed(self) -> "Links":
+        starts = _starts(tally(self.items, len(self)))
+        items, free = np.empty(len(self.items), np.int32), starts[:-1].copy()
+        for low, some in self._blocks():
+            owners = np.repeat(np.arange(low, low + len(some) - 1, dtype=np.int32), np.diff(some))
+            block = self.items[some[0] : some[-1]]
+            order = np.argsort(block, kind="stable")
+            ordered = block[order]
+            first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))[: len(ordered)]
+            counts = np.diff(np.append(first, len(ordered)))
+            items[free[ordered] + np.arange(len(ordered)) - np.repeat(first, counts)] = owners[order]
+            free[ordered[first]] += counts.astype(free.dtype)
+        found = Links(starts, items, self)
+        found.__dict__["acyclic"] = self.acyclic
+        return found
+
+    def _blocks(self) -> Iterator[tuple[int, Ints]]:
+        """(the first of some numbers, their part of `starts`), all of them a part at a time."""
+        for low in range(0, len(self), BLOCK):
+            yield low, self.starts[low : low + BLOCK + 1]
 
     @cached_property
     def acyclic(self) -> bool:
         """Whether it is plain to see that nothing comes from itself. False: it may all the same be so."""
-        if self._acyclic is not None:
-            return self._acyclic
-        for low in range(0, len(self), BLOCK):
-            starts = self.starts[low : low + BLOCK + 1]
+        for low, starts in self._blocks():
             items = self.items[starts[0] : starts[-1]]
             owners = np.repeat(np.arange(low, low + len(starts) - 1), np.diff(starts))
             # Of a circle at least one leads to a number that is not smaller, and that has others itself.
@@ -132,7 +144,7 @@ class Links(Sequence[tuple[int, ...]]):
     def _dwindle(self, start: Bools, gone: Bools) -> Iterator[bool]:
         """Marks all that is not reached; False after every few steps."""
         starts, items, marks, begun = self._starts, self._items, gone.view(np.uint8).data, start.view(np.uint8).data
-        ways = np.bincount(self.items, minlength=len(self)).astype(np.int32)  # that may still lead here
+        ways = np.diff(self.back.starts)  # how many may still lead here
         first = np.flatnonzero((ways == 0) & ~start).astype(np.int32)
         left = ways.data
         for low in range(0, len(first), STRIDE):
@@ -149,6 +161,25 @@ class Links(Sequence[tuple[int, ...]]):
                 if not steps % STRIDE:
                     yield False
             yield False
+
+
+class Growing:
+    """Links that are made a part at a time."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(0, np.int32)
+        self._items = np.zeros(0, np.int32)
+
+    def add(self, counts: Ints, items: Ints) -> None:
+        """How many others each of the next numbers has, and these."""
+        for name, more in (("_counts", counts), ("_items", items)):
+            array = getattr(self, name)
+            before = len(array)
+            array.resize(before + len(more), refcheck=False)
+            array[before:] = more
+
+    def links(self) -> Links:
+        return Links(_starts(self._counts), self._items)
 
 
 class Marks(Set[int]):
@@ -181,8 +212,19 @@ class Marks(Set[int]):
         return not any(number in self for number in other)
 
 
+def tally(numbers: Ints, count: int) -> npt.NDArray[np.int64]:
+    """How often each number below `count` is among some: `numpy.bincount`, without a copy of all of them."""
+    found = np.zeros(count, np.int64)
+    for low in range(0, len(numbers), BLOCK):
+        part = numbers[low : low + BLOCK]
+        first = int(part.min())
+        counts = np.bincount(part - first)
+        found[first : first + len(counts)] += counts
+    return found
+
+
 def _starts(counts: Ints) -> Ints:
     """Where each of several lists begins that stand one behind the other, and where the last one ends."""
-    starts = np.zeros(len(counts) + 1, np.int64)
+    starts: Ints = np.zeros(len(counts) + 1, np.int32 if int(counts.sum(dtype=np.int64)) < 2**31 else np.int64)
     np.cumsum(counts, out=starts[1:])
-    return starts if starts[-1] >= 2**31 else starts.astype(np.int32)
+    return starts

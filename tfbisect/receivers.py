@@ -5,6 +5,7 @@ early nearly every event is one of them.
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from tfbisect.equality import Equality
 from tfbisect.flow import CALLS, Way
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
-from tfbisect.reach import Bools, Links
+from tfbisect.reach import Bools
 
 Ints = npt.NDArray[np.integer]
 
@@ -21,24 +22,25 @@ BLOCK = 1 << 20  # differences that are looked at together
 _OTHERS = NodeFlag.HOST | NodeFlag.HOSTVALUE | NodeFlag.OPAQUE
 
 
-def plain_receivers(equality: Equality, alike: Callable[[int, int], bool]) -> tuple[Bools, Links]:
-    """(whether each difference is one, what went into those that are).
+class Part(NamedTuple):
+    """Some neighbouring differences, from number `first` on."""
 
-    alike: whether graphs of A and B are the same op by op.
-    """
+    first: int
+    plain: Bools  # whether each is a plain receiver
+    counts: Ints  # how many differences went into each that is
+    items: Ints  # these, one behind the other
+
+
+def plain_receivers(equality: Equality, alike: Callable[[int, int], bool]) -> Iterator[Part]:
+    """The plain receivers among all differences. alike: whether graphs of A and B are the same op by op."""
     count = len(equality.pairs)
-    found = np.zeros(count, np.bool_)
-    lengths = np.zeros(count, np.int32)
-    parts: list[Ints] = []
     inputs = _Inputs(equality, alike)
-    for low in range(0, count if count > FEW else 0, BLOCK):
-        high = min(low + BLOCK, count)
-        part = inputs.of(low, high, found[low:high], lengths[low:high])
-        parts.append(part)
-    items = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-    starts = np.zeros(count + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return found, Links(starts if starts[-1] >= 2**31 else starts.astype(np.int32), items)
+    for low in range(0, count, BLOCK):
+        size = min(BLOCK, count - low)
+        if count > FEW:
+            yield inputs.of(low, size)
+        else:
+            yield Part(low, np.zeros(size, np.bool_), np.zeros(size, np.int32), np.zeros(0, np.int32))
 
 
 class _Inputs:
@@ -48,9 +50,10 @@ class _Inputs:
         self._partners = np.asarray(equality.alignment.event_to_b)
         self._known: dict[tuple[int, int], list[tuple[int, int]] | None] = {}
 
-    def of(self, low: int, high: int, found: Bools, lengths: Ints) -> Ints:
-        """What went into the plain receivers among some differences, in order. Fills in `found` and `lengths`."""
-        edges = list(self._groups(low, high))
+    def of(self, low: int, size: int) -> Part:
+        """The plain receivers among `size` differences."""
+        found, lengths = np.zeros(size, np.bool_), np.zeros(size, np.int32)
+        edges = list(self._groups(low, low + size))
         for chosen, above in edges:
             found[chosen] = True
             lengths[chosen] = np.count_nonzero(above >= 0, axis=0)
@@ -62,7 +65,7 @@ class _Inputs:
                 some = row >= 0
                 items[place[some]] = row[some]
                 place += some
-        return items
+        return Part(low, found, lengths, items)
 
     def _groups(self, low: int, high: int) -> Iterator[tuple[Ints, Ints]]:
         """(plain receivers of one op, counted from `low`; the numbers of their inputs, -1 for what is equal)."""
