@@ -69,6 +69,8 @@ class Alignment:
 
     @cached_property
     def event_to_b(self) -> Column:
+        if self.rows_a is self.rows_b and len(self.rows_a) == len(self.a.trace.events):
+            return as_column(self.rows_b)  # all of them, one by one
         return as_column(partners(self.rows_a, self.rows_b, len(self.a.trace.events)))
 
     @cached_property

@@ -15,6 +15,7 @@ from tfbisect.differences import Numbers, Pairs
 from tfbisect.flow import CALLS, EXITS, MERGES, Flow
 from tfbisect.model import CallState, SiteKind, Source
 from tfbisect.provenance import Handle, Kind, Ref, Terminal, Write
+from tfbisect.reach import gathered
 from tfbisect.upstream import above, leaves
 
 MANY = 8  # origins beyond which a difference gets a node of its own in the graph of differences
@@ -214,14 +215,12 @@ class Equality:
     @property
     def calls(self) -> npt.NDArray[np.integer]:
         """The call of A that each difference is in; -1 for constants."""
-        found: npt.NDArray[np.integer] = np.asarray(self.a.event_call)[self.pairs.rows]
-        return found
+        return gathered(self.a.trace.events.call_row, self.pairs.rows)
 
     @property
     def sites(self) -> npt.NDArray[np.integer]:
         """The site in A of each difference."""
-        found: npt.NDArray[np.integer] = self.a.trace.events["site"][self.pairs.rows]
-        return found
+        return gathered(self.a.trace.events["site"], self.pairs.rows)
 
     def digests(self, numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
         """The digests in A of some differences."""
@@ -230,8 +229,7 @@ class Equality:
 
     def at_sites(self, chosen: Sequence[bool]) -> npt.NDArray[np.bool_]:
         """For each difference whether its site in A is one of those chosen."""
-        found: npt.NDArray[np.bool_] = np.asarray(chosen, np.bool_)[self.sites]
-        return found
+        return gathered(np.asarray(chosen, np.bool_), self.sites)
 
     def _plan(self, one: Terminal, two: Terminal) -> tuple[list[tuple[Ref, Ref]], bool] | Outcome:
         """(pairs of outputs to compare, whether they only tell why another choice was made)"""

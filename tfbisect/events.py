@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.integer]
 
 DTYPE = BY_NAME["events"].dtype
-BLOCK = 1 << 20  # events that are looked at together where that takes more memory than they do
+BLOCK = 1 << 18  # events that are looked at together where that takes more memory than they do
 _NARROW = ("site", "path", "shape", "value")
 
 

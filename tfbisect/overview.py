@@ -15,7 +15,7 @@ from tfbisect.checked import finite
 from tfbisect.culprits import shown
 from tfbisect.judgements import What
 from tfbisect.model import GraphKind, Json, SiteKind
-from tfbisect.reach import tally
+from tfbisect.reach import BLOCK, gathered, tally
 from tfbisect.sizes import COLUMNS, Sizes, columns
 from tfbisect.steps import Steps
 from tfbisect.tables import dtype_name
@@ -66,10 +66,9 @@ class Overview:
             codes[codes == 0] = 1  # nothing is blamed
         counted = codes != _QUIET
         self._counted = counted
-        self._numbers: Ints = np.flatnonzero(counted).astype(np.int32)
         self._codes: Ints = codes[counted]
         rows = findings.equality.pairs.rows
-        self._rows: Ints = rows if len(rows) == len(self._numbers) else rows[counted]
+        self._rows: Ints = rows if counted.all() else rows[counted]
 
     # -- op by op ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +76,7 @@ class Overview:
         """Each op that differs at least once: at most OPS of them, culprits first, then as they ran."""
         ops = self._ops
         listed = ops.order[:OPS]
-        numbers = self._numbers[ops.first[listed]].tolist()
+        numbers = self._numbers()[ops.first[listed]].tolist()
         self._sizes.measure(numbers)
         rows, sources = [], dict[tuple[str, int, str], int]()
         for op, number in zip(listed.tolist(), numbers, strict=True):
@@ -140,11 +139,14 @@ class Overview:
             "shape": None if shape is None else list(shape),
         }
 
+    def _numbers(self) -> Ints:
+        """The differences that count."""
+        return np.flatnonzero(self._counted)
+
     @property
     def _calls(self) -> Ints:
         """The call of each differing event; -1 for constants."""
-        found: Ints = np.asarray(self._run.event_call)[self._rows]
-        return found
+        return gathered(self._run.trace.events.call_row, self._rows)
 
     @cached_property
     def _ops(self) -> _Ops:
@@ -155,11 +157,14 @@ class Overview:
         if np.any(rows[1:] < rows[:-1]):
             at = np.argsort(rows, kind="stable").astype(np.int32)
         first = np.zeros(count, np.int64)
-        first[group[at[::-1]]] = at[::-1]
         states = np.full(count, _QUIET, np.int8)
-        np.minimum.at(states, group, self._codes)
         last_step = np.full(count, _NO_STEP, np.int32)
-        np.maximum.at(last_step, group, self._step)
+        for low in range(len(at) // BLOCK * BLOCK, -1, -BLOCK):
+            some = at[low : low + BLOCK][::-1]  # the last one that is put down stays
+            first[group[some]] = some
+            np.minimum.at(states, group[some], self._codes[some])
+            calls = self._run.trace.events.call_row[rows[some]]
+            np.maximum.at(last_step, group[some], self._step_of_call[calls])
         # An op that is a culprit once is told by the moment it was.
         culprits = np.flatnonzero(self._codes == 0)
         culprits = culprits[np.argsort(rows[culprits], kind="stable")][::-1]
@@ -170,14 +175,15 @@ class Overview:
     def _groups(self) -> tuple[Ints, int]:
         """(the op of each differing event, how many there are): sites, and of eager ops also lines."""
         run = self._run
-        sites = run.trace.events["site"][self._rows]
+        sites = gathered(run.trace.events["site"], self._rows)
         eager = (run.trace.kinds == GraphKind.EAGER)[run.trace.sites["graph"]]
-        lined = np.flatnonzero(eager[sites])
+        lined = np.flatnonzero(gathered(eager, sites))
         stacks = run.trace.calls["stack"].astype(np.int64)[run.trace.events.call_row[self._rows[lined]]]
         lines = sites[lined].astype(np.int64) << 32 | stacks
         some, other = np.unique(lines), np.flatnonzero((tally(sites, len(eager)) > 0) & ~eager) << 32
         keys = np.sort(np.concatenate((some, other)))
-        group = np.searchsorted(keys, np.arange(len(eager)) << 32).astype(np.int32)[sites]
+        places = np.searchsorted(keys, np.arange(len(eager)) << 32).astype(np.min_scalar_type(len(keys)))
+        group = gathered(places, sites)
         group[lined] = np.searchsorted(keys, lines)
         return group, len(keys)
 
@@ -189,8 +195,7 @@ class Overview:
 
     @property
     def _step(self) -> Ints:
-        found: Ints = self._step_of_call[self._calls]
-        return found
+        return gathered(self._step_of_call, self._calls)
 
     # -- step by step ------------------------------------------------------------------------------------------------
 
@@ -228,11 +233,11 @@ class Overview:
 
     def _by_call(self, rows: Ints) -> Ints:
         """How many of some events are constants, and how many are in each call."""
-        return tally(self._run.trace.events.call_row[rows] + 1, len(self._step_of_call))
+        return np.roll(tally(gathered(self._run.trace.events.call_row, rows), len(self._step_of_call)), 1)
 
     def _errors(self) -> list[tuple[int, Any]]:
         """Sizes at many steps of the few ops whose values were kept most often, so that steps can be compared."""
-        at = np.flatnonzero(self._sizes.kept[self._numbers])
+        at = np.flatnonzero(self._sizes.kept[self._counted])
         step = self._step_of_call[self._run.trace.events.call_row[self._rows[at]]]
         at, step = at[step != _NO_STEP], step[step != _NO_STEP]
         if not len(at):
@@ -245,7 +250,7 @@ class Overview:
         at, step = at[of_those], step[of_those]
         _, last = np.unique(np.stack([step, self._ops.group[at]])[:, ::-1], axis=1, return_index=True)
         at, step = at[len(at) - 1 - last], step[len(at) - 1 - last]  # of a step, what an op gave last
-        numbers = self._numbers[at].tolist()
+        numbers = self._numbers()[at].tolist()
         self._sizes.measure(numbers)
         sizes = zip(step.tolist(), map(self._sizes.get, numbers), strict=True)
         return [(at_step, size) for at_step, size in sizes if size is not None]
@@ -270,7 +275,7 @@ class Overview:
         self._sizes.measure(told)
         points = []
         for number in told:
-            cells = self._cells(int(np.searchsorted(self._numbers, number)))
+            cells = self._cells(int(np.count_nonzero(self._counted[:number])))
             point = {name: cells[name] for name in ("op_type", "name", "function", "step", "iteration", "file", "line")}
             points.append({"position": at[number], **point, **columns(self._sizes.get(number))})
         return {"events": len(way), "points": points, "left_out": len(way) - len(points)}

@@ -171,9 +171,9 @@ def _receivers(findings: Findings, portraits: Portraits) -> tuple[tuple[int | No
     steps, calls = portraits.steps[0], len(findings.equality.a.graph_of)
     counts: Counter[int | None] = Counter()
     received = findings.equality.calls[findings.judgements.whats == What.RECEIVER]
-    times = tally(received + 1, calls + 1)  # first those of constants, which are in no call
-    for call, count in zip((np.flatnonzero(times) - 1).tolist(), times[times > 0].tolist(), strict=True):
-        counts[steps.step(call) if call >= 0 else None] += count
+    times = tally(received, calls + 1)  # at last those of constants, which are in no call
+    for call, count in zip(np.flatnonzero(times).tolist(), times[times > 0].tolist(), strict=True):
+        counts[steps.step(call) if call < calls else None] += count
     return tuple(sorted(counts.items(), key=lambda item: (item[0] is None, item[0] or 0)))
 
 

@@ -37,6 +37,8 @@ _FEEDERS = re.compile(
 QUEUES = re.compile("^QueueEnqueue")
 
 
+# Walks that are not made again, and calls whose writes are not sorted again: a long run would fill the memory.
+REMEMBERED, CALLS_REMEMBERED = 100_000, 1000
 NESTED = 1000  # writes after a call that are looked through for those of calls inside it
 
 
@@ -170,6 +172,8 @@ class Run(Recorded):
                 # A circle is not of TensorFlow's making: a damaged trace.
                 found = Terminal(Kind.UNKNOWN, -1, at) if at in passed else known.get(at)
         assert found is not None
+        if len(known) > REMEMBERED:
+            known.clear()
         for each in passed:
             known[each] = found
         return found
@@ -456,6 +460,8 @@ class Run(Recorded):
         """The last write of a variable before a node ran. None: nothing recorded wrote it before."""
         key = ref.call, ref.node, ref.path, handle
         if key not in self._states:
+            if len(self._states) > REMEMBERED:
+                self._states.clear()
             self._states[key] = self._state(ref, handle)
         return self._states[key]
 
@@ -464,6 +470,8 @@ class Run(Recorded):
         if not writes:
             return None
         if ref.call not in self._own_writes:
+            if len(self._own_writes) > CALLS_REMEMBERED:
+                self._own_writes.clear()
             self._own_writes[ref.call] = self._sorted_writes(ref.call)
         moments, own = self._own_writes[ref.call].get(handle, ((), ()))
         flow = self.flow(ref.call)

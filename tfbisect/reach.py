@@ -6,15 +6,16 @@ goes level by level.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
 
-BLOCK = 1 << 20  # numbers that are turned around at once
+BLOCK = 1 << 18  # numbers that are turned around at once
 STRIDE = 4096  # steps before the other of two searches has its turn
 
 
@@ -212,14 +213,22 @@ class Marks(Set[int]):
         return not any(number in self for number in other)
 
 
-def tally(numbers: Ints, count: int) -> npt.NDArray[np.int64]:
-    """How often each number below `count` is among some: `numpy.bincount`, without a copy of all of them."""
-    found = np.zeros(count, np.int64)
+def gathered(table: npt.NDArray[T], numbers: Ints) -> npt.NDArray[T]:
+    """`table[numbers]`, which would make a copy of the numbers, twice as large, on the way."""
+    found = np.empty(len(numbers), table.dtype)
     for low in range(0, len(numbers), BLOCK):
-        part = numbers[low : low + BLOCK]
+        found[low : low + BLOCK] = table[numbers[low : low + BLOCK]]
+    return found
+
+
+def tally(numbers: Ints, count: int) -> Ints:
+    """How often each number below `count` is among some; -1 stands for the last one."""
+    found: Ints = np.zeros(count, np.int32 if len(numbers) < 2**31 else np.int64)
+    for low in range(0, len(numbers), BLOCK):
+        part = numbers[low : low + BLOCK].astype(np.int64) % count
         first = int(part.min())
         counts = np.bincount(part - first)
-        found[first : first + len(counts)] += counts
+        found[first : first + len(counts)] += counts.astype(found.dtype)
     return found
 
 

@@ -18,7 +18,7 @@ from tfbisect.reach import Bools
 Ints = npt.NDArray[np.integer]
 
 FEW = 2000  # differences up to which it is not worth it
-BLOCK = 1 << 20  # differences that are looked at together
+BLOCK = 1 << 18  # differences that are looked at together
 _OTHERS = NodeFlag.HOST | NodeFlag.HOSTVALUE | NodeFlag.OPAQUE
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tfbisect.equality import Equality
 from tfbisect.metrics import difference
 from tfbisect.model import Difference
+from tfbisect.reach import gathered
 
 EVENTS = 1500  # that are measured of one comparison
 BYTES = 64 * 2**20  # of values that are read of each run
@@ -25,7 +26,7 @@ class Sizes:
         self._bytes = 0
         self._runs = (equality.a.trace, equality.b.trace)
         rows = equality.pairs.rows, equality.pairs.others
-        kept = [run.events["value"][mine] > 0 for run, mine in zip(self._runs, rows, strict=True)]
+        kept = [gathered(run.events["value"], mine) > 0 for run, mine in zip(self._runs, rows, strict=True)]
         self.kept: npt.NDArray[np.bool_] = kept[0] & kept[1]  # of each difference, in both runs
 
     def measure(self, numbers: Iterable[int]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfbisect.bisector import Findings
+from tfbisect.reach import Marks
 
 Bools = npt.NDArray[np.bool_]
 
@@ -35,12 +36,14 @@ class Ways:
         found = self._followed(start, below.mask, self._events)
         return found or self._followed(start, below.mask, start + HOPS)
 
-    def _end(self, below: npt.NDArray[np.integer]) -> int:
-        """Of some differences, ascending, the last one in a result, else the last one."""
-        results = below[self._effects.to_results.mask[below]]
-        ends = results if len(results) else below
-        ran = ends[self._findings.equality.calls[ends] >= 0]  # constants were there before
-        return int((ran if len(ran) else ends)[-1])
+    def _end(self, below: Bools) -> int:
+        """Of some of the first differences the last one in a result, else the last one."""
+        equality = self._findings.equality
+        results = below & self._effects.to_results.mask[: len(below)]
+        ends = results if results.any() else below
+        ran = np.count_nonzero(equality.pairs.rows[: len(below)] < equality.a.trace.events.called)
+        called = ends[:ran]  # behind them are constants, which were there before
+        return _last(called if called.any() else ends)
 
     def _searched(self, start: int) -> list[int]:
         effects = self._effects
@@ -60,7 +63,7 @@ class Ways:
                 if reached < cost.get(follower, reached + 1):
                     cost[follower], before[follower] = reached, here
                     (waiting.appendleft if free else waiting.append)(follower)
-        at = self._end(np.asarray(sorted(number for number in done if number < self._events), np.int64))
+        at = self._end(Marks.of((number for number in done if number < self._events), self._events).mask)
         way = []
         while at >= 0:
             way.append(at)
@@ -71,7 +74,7 @@ class Ways:
         """The way up from the last result among the first `limit` differences; [] if it is too long."""
         counts = below.copy()
         counts[: self._events] &= self._counted
-        here = self._end(np.flatnonzero(counts[: min(limit, self._events)]))
+        here = self._end(counts[: min(limit, self._events)])
         way, passed = [here], {here}
         while here != start:
             above = [edge for edge in self._effects.edges[here] if counts[edge] and edge not in passed]
@@ -84,3 +87,7 @@ class Ways:
 
     def _rank(self, number: int) -> tuple[bool, int]:
         return number < self._events and not self._kept[number], number
+
+
+def _last(mask: Bools) -> int:
+    return len(mask) - 1 - int(np.argmax(mask[::-1]))
