@@ -21,8 +21,9 @@ from tfbisect.drawing import DRAWN
 from tfbisect.judgements import What
 from tfbisect.model import Comparison, Coverage, Culprit, Json
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, Doubt, EventGroups, ManyRuns, RunPair
-from tfbisect.pairwise import SHOWN, Pair, compare_pair, environment_of, not_listed, opaque_of
+from tfbisect.pairwise import Pair, compare_pair, environment_of, opaque_of
 from tfbisect.provenance import Run
+from tfbisect.remarks import SHOWN, not_listed
 from tfbisect.tables import Trace
 
 Ints = npt.NDArray[np.int64]

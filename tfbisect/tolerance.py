@@ -24,9 +24,10 @@ from tfbisect.errors import Usage
 from tfbisect.flow import VARIANT
 from tfbisect.graphdiff import graph_differences
 from tfbisect.judgements import Judgement, Judgements, What
-from tfbisect.model import Comparison, Culprit, GraphKind, SiteKind
+from tfbisect.model import Comparison, Coverage, Culprit, GraphKind, SiteKind
 from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
-from tfbisect.pairwise import SHOWN, aligned, coverage_of, describe, environment_of, not_listed
+from tfbisect.pairwise import aligned, coverage_of, describe, environment_of
+from tfbisect.remarks import SHOWN, warnings_of
 from tfbisect.tables import Trace
 from tfbisect.upstream import above
 
@@ -259,13 +260,14 @@ class _Within:
             graph_differences_total=len(differences),
         )
         calls = tuple(map(len, self.alignment.unpaired_calls))
+        coverage = coverage_of(self.alignment, len(findings.undecided))
         extra, events = drawn(findings, portraits)
         return Comparison(
             verdict=self._verdict(tolerated, calls),
             runs=tuple(map(describe, traces)),
-            warnings=tuple(self._warnings(tolerated, calls)),
+            warnings=tuple(self._warnings(tolerated, coverage)),
             environment=environment,
-            coverage=coverage_of(self.alignment, len(findings.undecided)),
+            coverage=coverage,
             culprits=culprits,
             extra={**extra, TOLERANCE: tolerated.to_json()},
             events=events,
@@ -300,24 +302,17 @@ class _Within:
             return replace(culprit, explanation=text)
         return replace(culprit, explanation=text, category="unknown", causes=())
 
-    def _warnings(self, tolerated: Tolerated, calls: Sequence[int]) -> Iterable[str]:
-        for letter, each in (("A", self.a.trace), ("B", self.b.trace)):
-            yield from (f"run {letter}: {problem}" for problem in each.problems)
-        yield from not_listed(len(self.findings.suspects))
+    def _warnings(self, tolerated: Tolerated, coverage: Coverage) -> Iterable[str]:
+        undecided = [number for number in self.findings.undecided if self.states[number] == BEYOND]
+        agree = not (tolerated.beyond or tolerated.not_measured)
+        yield from warnings_of(self.findings, coverage, undecided, agree=agree, values=True)
         if tolerated.not_measured:
             yield (
                 f"{tolerated.not_measured} values differ and were not kept, so their error is not known: "
                 "record with --values all"
             )
-        if any(calls):
-            yield f"{calls[0]} calls in run A and {calls[1]} in run B have no partner in the other run"
         if tolerated.within and not tolerated.beyond:
             yield f"{tolerated.within} values differ in bits, all of them within the tolerance"
-        for number in self.findings.undecided[:3]:
-            if self.states[number] == BEYOND:
-                name, op_type, source = shown(self.a, self.pairs[number][0])
-                line = f" at line {source.line}" if source is not None else ""
-                yield f"undecided: {op_type} {name}{line}: {self.findings.judgements[number].reason}"
 
     # -- growth ------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ LAYERS = [
     {"seen", "judgements"},
     {"bisector", "categories"},
     {"culprits", "crosscheck", "risks", "ways"},
-    {"overview", "surroundings"},
+    {"overview", "surroundings", "remarks"},
     {"drawing"},
     {"pairwise"},
     {"manyruns", "tolerance"},
