@@ -304,8 +304,8 @@ class _Within:
 
     def _warnings(self, tolerated: Tolerated, coverage: Coverage) -> Iterable[str]:
         undecided = [number for number in self.findings.undecided if self.states[number] == BEYOND]
-        agree = not (tolerated.beyond or tolerated.not_measured)
-        yield from warnings_of(self.findings, coverage, undecided, agree=agree, values=True)
+        agree, unknown = not (tolerated.beyond or tolerated.not_measured), bool(tolerated.not_measured)
+        yield from warnings_of(self.findings, coverage, undecided, agree=agree, values=unknown)
         if tolerated.not_measured:
             yield (
                 f"{tolerated.not_measured} values differ and were not kept, so their error is not known: "
