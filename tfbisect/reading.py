@@ -224,44 +224,47 @@ def _select(dataset: Any, into: Array, start: int) -> None:
 
 
 class _Blocks:
-    """The first rows of a table, part by part; `crc` is that of all that was read."""
+    """The first rows of a table, part by part; `crc` is that of all that was read.
 
-    def __init__(self, dataset: Any, table: Table, count: int) -> None:
-        self._dataset, self._table, self._count = dataset, table, count
+    torn: whether the last chunk may have a wrong checksum. The caller then knows that it is good all the same.
+    """
+
+    def __init__(self, dataset: Any, table: Table, count: int, *, torn: bool = True) -> None:
+        self._dataset, self._table, self._count, self._torn = dataset, table, count, torn
         self._chunk = dataset.get_create_plist().get_chunk()[0]
         self.crc = 0
 
     def __iter__(self) -> Iterator[Array]:
         step = self._chunk * max(1, BLOCK_BYTES // (self._chunk * self._table.dtype.itemsize))
         for low in range(0, self._count, step):
-            rows = self._rows(low, min(low + step, self._count))
+            rows = self.rows(low, min(low + step, self._count))
             self.crc = zlib.crc32(rows.view(np.uint8).data, self.crc)
             yield rows
 
-    def _rows(self, low: int, high: int) -> Array:
+    def rows(self, low: int, high: int) -> Array:
+        """Some of the rows."""
         data = np.zeros(high - low, self._table.dtype)
         try:
             _select(self._dataset, data, low)
         except OSError:
             # The last chunk is written again at each flush. A process killed while it did that can leave it torn, with
-            # a wrong checksum: the committed rows in it are good nevertheless, which their CRC will tell.
-            whole = high // self._chunk * self._chunk
-            if whole == high:
+            # a wrong checksum: the committed rows in it are good nevertheless, since they were written as they were.
+            # Of a table that is read as a whole their CRC tells.
+            whole = self._count // self._chunk * self._chunk
+            if high <= whole or not self._torn:
                 raise
-            _select(self._dataset, data[: whole - low], low)
+            first = max(low, whole)
+            _select(self._dataset, data[: first - low], low)
             raw = self._dataset.read_direct_chunk((whole,))[1]
-            data[whole - low :] = np.frombuffer(raw, self._table.dtype, high - whole)
+            data[first - low :] = np.frombuffer(raw, self._table.dtype, high - whole)[first - whole :]
         return data
 
 
 def _read_values(file: Any, name: str, image: FileImage, spans: Spans) -> list[bytes]:
-    dataset = _dataset(file, name, BY_NAME["value_bytes"], image)
-    found = []
-    for start, length in spans:
-        data = np.zeros(length, np.uint8)
-        _select(dataset, data, start)
-        found.append(data.tobytes())
-    return found
+    there, counts, _ = _committed(file, name, image)
+    table = BY_NAME["value_bytes"]
+    blocks = _Blocks(_dataset(file, name, table, image), table, counts[there.index(table)], torn=image.marked)
+    return [blocks.rows(start, start + length).tobytes() for start, length in spans]
 
 
 def reason(error: BaseException) -> str:
