@@ -260,9 +260,10 @@ class TwinBuilder:
                 shared[key] += ":handle:0"
             elif key == "method":
                 shared[key] = self._constant(name, b"farmhash64", DT_STRING, anchor)
+            elif key == "end":
+                shared[key] = self._constant(name, [-1], DT_INT64, anchor)
             else:
-                value = {"row": [1, -1], "flat": [-1], "end": [-1], "axis0": 0, "axis1": 1, "zeros": [0, 0],
-                         "ones": [1, 1]}[key]  # fmt: skip
+                value = {"row": [1, -1], "axis0": 0, "axis1": 1, "zeros": [0, 0], "ones": [1, 1]}[key]
                 shared[key] = self._constant(name, value, DT_INT32, anchor)
         return shared[key]
 
@@ -389,7 +390,7 @@ class TwinBuilder:
         shape = None
         if tap.shape is None:
             shape = self._add(
-                f"{name}/shape", "Shape", [ref], device, T=_type(dtype), out_type=_type(DT_INT32)
+                f"{name}/shape", "Shape", [ref], device, T=_type(dtype), out_type=_type(DT_INT64)
             ) + ":output:0"  # fmt: skip
         raw = dtype
         if tap.carried and dtype == DT_BOOL:
@@ -459,9 +460,9 @@ class TwinBuilder:
         parts = [part for _, part, _ in members]
         uncertain = list(itertools.chain(*((shape, end) for _, _, shape in members if shape)))
         if uncertain:
-            shapes = self._concat(f"{name}/shapes", uncertain, self._part(frame, "axis0"), DT_INT32, self._host)
+            shapes = self._concat(f"{name}/shapes", uncertain, self._part(frame, "axis0"), DT_INT64, self._host)
             shapes = self._add(
-                f"{name}/shape_bytes", "Bitcast", [shapes], self._host, T=_type(DT_INT32), type=_type(DT_UINT8)
+                f"{name}/shape_bytes", "Bitcast", [shapes], self._host, T=_type(DT_INT64), type=_type(DT_UINT8)
             ) + ":output:0"  # fmt: skip
             shapes = self._add(
                 f"{name}/shape_row", "Reshape", [shapes, self._part(frame, "row")], self._host, T=_type(DT_UINT8),
