@@ -28,10 +28,10 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment as far as it is a matter of the program's results.
 
     What reaches TensorFlow is kept as it is; short values of other variables too; long or secret-looking ones only as a
-    digest, so that a trace can be handed on and a difference is still seen.
+    digest, so that a trace can be handed on and a difference is still seen. What reaches TensorFlow comes first.
     """
     result = {}
-    for name, value in sorted(variables.items()):
+    for name, value in sorted(variables.items(), key=lambda item: (not item[0].startswith(_KEPT), item[0])):
         if name in _ALWAYS_OTHER:
             continue
         secret = any(word in name.upper() for word in _SECRET)
