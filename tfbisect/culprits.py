@@ -24,6 +24,7 @@ from tfbisect.model import (
     Json,
     Node,
     NodeFlag,
+    Opaque,
     SiteKind,
     Source,
 )
@@ -107,6 +108,8 @@ class Portraits:
             extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
         dtype = dtype_name(run.dtype(suspect.row))
         attrs = definition.parse(run.trace.definition(flow.graph.id, index)).attrs
+        if (hidden := run.trace.outside(flow.graph.id)) is not None:
+            attrs = {**attrs, "_XlaMustCompile": hidden.compiled}
         if seeds is not None:
             attrs |= dict(zip(("seed", "seed2"), seeds[0], strict=True))
         return Culprit(
@@ -163,9 +166,17 @@ class Portraits:
             return self._categories.of_host_value(None, finding.row)
         if finding.what == "state" and self._raced(suspect, finding):
             return "race"
+        if finding.what == "extra" and self._outside(suspect) is not None:
+            return "unknown"
         if finding.what == "attrs" and self._categories.set_up_differently and not node.flags & NodeFlag.RANDOM:
             return "environment"  # as where oneDNN rewrites what Eigen computes as it stands
         return of_finding(finding, node)
+
+    def _outside(self, suspect: Suspect) -> Opaque | None:
+        """Why the op is a function of which only one run's ops were recorded; XLA is a difference of the programs."""
+        run = self._runs[suspect.side]
+        hidden = run.trace.outside(run.node_of(suspect.row)[0].graph.id)
+        return None if hidden is None or hidden.compiled else hidden
 
     def _raced(self, suspect: Suspect, finding: Finding) -> bool:
         """Whether one of the writes that a read saw stands in a thread that may overtake it."""
@@ -249,6 +260,11 @@ class Portraits:
                 "constant": "a constant of the function differs: Python made it when the function was traced",
                 "edge": "it takes other values than in the other run",
             }[suspect.change.what]
+        if finding is not None and finding.what == "extra" and (hidden := self._outside(suspect)) is not None:
+            return (
+                f"its results differ; it was recorded from outside in run {'B' if suspect.side else 'A'} "
+                f"({hidden.reason}), so which of its ops began is not known"
+            )
         if finding is not None and finding.what != "host":
             return {
                 "extra": f"only run {'B' if suspect.side else 'A'} {self._alone(suspect)}, and a differing value was "

@@ -248,6 +248,8 @@ class Equality:
             return Outcome(Status.DIFFERS, (), finding)
         extra_a, extra_b = self._explain_all(0, rows_a), self._explain_all(1, rows_b)
         edges = extra_a.edges | extra_b.edges
+        if bits is None and not edges and not self._compiled(rows_a, rows_b):
+            return UNKNOWN  # the same function, recorded in two ways
         if edges:
             return Outcome(Status.DIFFERS, tuple(sorted(edges)))
         if extra_a.unknown or extra_b.unknown:
@@ -257,6 +259,13 @@ class Equality:
         if bits is None:
             return UNKNOWN
         return Outcome(Status.DIFFERS, (), Finding("edge"))
+
+    def _compiled(self, *rows: list[int]) -> bool:
+        """Whether one of these events is the result of a function that XLA compiled."""
+        graphs = (
+            (run.trace, run.node_of(row)[0].graph.id) for run, each in zip(self.runs, rows, strict=True) for row in each
+        )
+        return any((hidden := trace.outside(graph)) is not None and hidden.compiled for trace, graph in graphs)
 
     def instead_of_host_value(self, side: int, ref: Ref) -> Outcome:
         """Why one run took an op's value where the other took one of Python's, if the bits differ."""

@@ -396,6 +396,9 @@ class Culprit:
 _CULPRIT_KEYS = frozenset(Culprit.__dataclass_fields__) - {"extra"}
 
 
+COMPILED_BY_XLA = "compiled by XLA as one cluster"
+
+
 @dataclass(frozen=True, slots=True)
 class Opaque:
     """Something that ran and was not seen, and why."""
@@ -405,6 +408,11 @@ class Opaque:
     reason: str
     count: int = 1
     source: Source | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it was not seen because XLA compiles it."""
+        return self.reason == COMPILED_BY_XLA
 
     def to_json(self) -> Json:
         return {

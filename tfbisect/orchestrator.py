@@ -226,7 +226,7 @@ def expand(program: Program, outcome: Outcome, folder: Path, compare: Compare, s
 
 
 def _only_clusters(comparison: Comparison) -> bool:
-    compiled = {item.name for item in comparison.coverage.opaque if "compiled by XLA" in item.reason}
+    compiled = {item.name for item in comparison.coverage.opaque if item.compiled}
     live = [culprit for culprit in comparison.culprits if not culprit.contained]
     return bool(live) and all(culprit.op_type in CLUSTERS and culprit.name in compiled for culprit in live)
 

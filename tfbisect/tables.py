@@ -175,6 +175,13 @@ class Trace(Shown):
         """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
         return self._kept(self._definitions.get((graph, node), 0))
 
+    def outside(self, graph: int) -> Opaque | None:
+        """Why a function was recorded from outside, its arguments and results only; None: its ops were recorded."""
+        known = self.graphs[graph]
+        if known.kind != GraphKind.OPAQUE:
+            return None
+        return next((item for item in self.opaque if item.name == known.name), None)
+
     def _kept(self, number: int) -> bytes | None:
         return self._read_values([self._tables["values"][number].item()])[0] if number else None
 
