@@ -18,6 +18,7 @@ from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
 from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
+from tfbisect.job import processes
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.provenance import Run
 from tfbisect.tables import Trace
@@ -27,7 +28,9 @@ SHOWN = 200  # culprits that are told of in full
 EXAMPLES = 3
 TOLD = 1000  # undecided differences whose texts are counted
 # What is never the same in two runs, or is tfbisect's own business.
-_OWN = re.compile(r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.TFBISECT_)")
+_OWN = re.compile(
+    r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.(TFBISECT_|TF_CONFIG$))"
+)
 
 
 class Pair(NamedTuple):
@@ -42,9 +45,18 @@ class Pair(NamedTuple):
 
 
 def compare_pair(a: Trace, b: Trace) -> Pair:
-    """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated."""
+    """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated.
+
+    Of two traces of one worker of a job nobody knows what the other workers put into collective ops: see `workers`.
+    """
     alignment = aligned(a, b)
-    findings, contradicted = crosscheck.settle(bisect(alignment))
+    return told(*crosscheck.settle(bisect(alignment, (processes(a.info), processes(b.info)))))
+
+
+def told(findings: Findings, contradicted: tuple[str, ...]) -> Pair:
+    """What was found, as an answer."""
+    alignment = findings.equality.alignment
+    a, b = alignment.a.trace, alignment.b.trace
     environment, info = environment_of(a.info, b.info), flattened(a.info)
     portraits = Portraits(findings, {item.key: (item.values[0], item.values[1]) for item in environment}, info)
     culprits = tuple(portraits.culprit(suspect, rank) for rank, suspect in enumerate(findings.suspects[:SHOWN]))
