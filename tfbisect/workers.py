@@ -143,9 +143,6 @@ class _Merged:
         run = equality.runs[first.suspect.side]
         if len(self.tasks) > 1 and is_collective(run.node(first.suspect.row).op) and first.suspect.finding is None:
             explanation = f"what {_all(len(self.tasks))} put into it is bit-identical in both runs, what it gave is not"
-        if len(self.tasks) > 1:
-            where = f"on {_all(len(tasks))}" if len(tasks) == len(self.tasks) else f"on {' and '.join(tasks)} alone"
-            explanation += f"; {where}"
         downstream = sum(each.culprit.downstream for each in group)
         return replace(first.culprit, extra=extra, explanation=explanation, downstream=downstream)
 
