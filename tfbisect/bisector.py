@@ -18,7 +18,7 @@ from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.files import READERS, Saved
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
-from tfbisect.job import Job
+from tfbisect.job import Job, processes
 from tfbisect.model import OP_BY_OP, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
@@ -87,21 +87,22 @@ class Findings:
         return len(self.judgements) - quiet - len(self.file_names)
 
 
-def bisect(alignment: Alignment, processes: Sequence[int] = (1, 1)) -> Findings:
+def bisect(alignment: Alignment) -> Findings:
     """Judge every difference of two aligned runs and rank the culprits.
 
-    processes: how many processes made each run together; what the others put into a collective op is not known.
+    If they are of one of several processes, what the others put into a collective op is not known.
     """
-    return bisect_workers([alignment], processes)[0][0]
+    counts = [processes(run.trace.info) for run in (alignment.a, alignment.b)]
+    return bisect_workers([alignment], counts)[0][0]
 
 
-def bisect_workers(alignments: Sequence[Alignment], processes: Sequence[int]) -> tuple[list[Findings], Job]:
+def bisect_workers(alignments: Sequence[Alignment], counts: Sequence[int]) -> tuple[list[Findings], Job]:
     """Judge every difference of two runs of a job, of each worker by itself, but for what workers do together.
 
-    alignments: of each worker's two traces.
+    alignments: of each worker's two traces. counts: how many processes made each run together.
     """
     each = [_Bisection(alignment) for alignment in alignments]
-    job = Job([bisection.equality for bisection in each], processes)
+    job = Job([bisection.equality for bisection in each], counts)
     for worker, bisection in enumerate(each):
         bisection.judge(job, worker)
     reached = job.reached([bisection.edges for bisection in each])

@@ -13,7 +13,7 @@ from tfbisect.model import Comparison
 from tfbisect.pairwise import compare_pair
 from tfbisect.tables import Trace
 from tfbisect.tolerance import Tolerance, compare_within
-from tfbisect.workers import compare_workers
+from tfbisect.workers import compare_workers, jobs_together
 
 Path = str | os.PathLike[str]
 
@@ -50,13 +50,18 @@ def compare_traces(a: Trace, b: Trace, *, tolerance: Tolerance | None = None) ->
 
 
 def _compare_folders(paths: Sequence[Path], folders: Sequence[bool], tolerance: Tolerance) -> Comparison:
-    """Compare two runs of several workers. Raises Usage for anything else that has a folder in it."""
+    """Compare runs of several workers with the first. Raises Usage where a trace or a tolerance stands beside them."""
     hint = "python -m tfbisect compare run_a run_b"
-    if not all(folders) or len(paths) > 2:
+    if not all(folders):
         found = f"{sum(folders)} of {len(paths)} are folders"
-        raise Usage("compare", found=found, expected="two traces or more, or two folders", hint=hint)
+        raise Usage("compare", found=found, expected="two traces or more, or two folders or more", hint=hint)
     if tolerance:
         hint = "python -m tfbisect compare --rtol 1e-5 run_a/worker0.h5 run_b/worker0.h5"
         raise Usage("compare with a tolerance", found="folders", expected="two traces, of one worker", hint=hint)
-    a, b = ([trace.load(each) for each in storage.traces_in(os.fspath(path))] for path in paths)
-    return compare_workers(a, b, (os.fspath(paths[0]), os.fspath(paths[1])))
+    names = [os.fspath(path) for path in paths]
+    first = _workers(names[0])
+    return jobs_together([compare_workers(first, _workers(name), (names[0], name)) for name in names[1:]])
+
+
+def _workers(folder: str) -> list[Trace]:
+    return [trace.load(each) for each in storage.traces_in(folder)]

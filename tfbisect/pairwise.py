@@ -18,7 +18,6 @@ from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
 from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
-from tfbisect.job import processes
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.provenance import Run
 from tfbisect.tables import Trace
@@ -50,7 +49,7 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
     Of two traces of one worker of a job nobody knows what the other workers put into collective ops: see `workers`.
     """
     alignment = aligned(a, b)
-    return told(*crosscheck.settle(bisect(alignment, (processes(a.info), processes(b.info)))))
+    return told(*crosscheck.settle(bisect(alignment)))
 
 
 def told(findings: Findings, contradicted: tuple[str, ...]) -> Pair:

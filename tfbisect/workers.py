@@ -19,6 +19,7 @@ from tfbisect.drawing import DRAWN
 from tfbisect.errors import EmptyTrace, Usage
 from tfbisect.job import Job, processes, task_of
 from tfbisect.model import Comparison, Coverage, Culprit, EnvironmentDifference, Json, SiteKind
+from tfbisect.outcomes import MANY_RUNS, CrossCheck, ManyRuns, RunPair, doubt
 from tfbisect.pairwise import Pair, aligned, describe, opaque_of, told
 from tfbisect.tables import Trace
 
@@ -40,6 +41,48 @@ def compare_workers(a: Sequence[Trace], b: Sequence[Trace], names: tuple[str, st
         hint = "python -m tfbisect run --workers 2 program.py"
         raise Usage("workers", found=found, expected="traces of the same workers in both", hint=hint)
     return _Merged(sides, common, names).comparison()
+
+
+def jobs_together(pairs: Sequence[Comparison]) -> Comparison:
+    """One answer of several runs, each compared with the first: that of the first pair that differs, which says so;
+    where none does, how much doubt they leave."""
+    if len(pairs) == 1:
+        return pairs[0]
+    verdicts = [pair.verdict for pair in pairs]
+    for verdict in ("diverged", "inconclusive"):
+        if verdict in verdicts:
+            shown = verdicts.index(verdict)
+            text = f"{len(pairs) + 1} runs: of {len(pairs)} compared with run 1, {verdicts.count(verdict)} {verdict}"
+            text += f"; shown is run {shown + 2}, as run B"
+            return replace(pairs[shown], warnings=(text, *pairs[shown].warnings))
+    runs = tuple(range(len(pairs) + 1))
+    compared = [pair.coverage.compared for pair in pairs]
+    many = ManyRuns(
+        outcomes=(runs,),
+        pairs=tuple(RunPair((0, n), "identical", count, 0) for n, count in enumerate(compared, 1)),
+        outputs=((1, compared[0]),),
+        culprits=(),
+        doubt=doubt(len(pairs), len(pairs)),
+        cross_check=CrossCheck(0, 0, 0, 0, (), ()),
+    )
+    return replace(
+        pairs[0],
+        runs=(pairs[0].runs[0], *(pair.runs[1] for pair in pairs)),
+        warnings=tuple(dict.fromkeys(text for pair in pairs for text in pair.warnings)),
+        environment=_settings(pairs),
+        coverage=_together([pair.coverage for pair in pairs]),
+        extra={**pairs[0].extra, MANY_RUNS: many.to_json()},
+    )
+
+
+def _settings(pairs: Sequence[Comparison]) -> tuple[EnvironmentDifference, ...]:
+    """The settings that are not the same in all runs, of what each pair of the first run and another tells."""
+    told = [{item.key: item.values for item in pair.environment} for pair in pairs]
+    first = {key: values[0] for each in reversed(told) for key, values in each.items()}
+    return tuple(
+        EnvironmentDifference(key, (value, *(each.get(key, (value, value))[1] for each in told)))
+        for key, value in sorted(first.items())
+    )
 
 
 def _by_task(traces: Iterable[Trace], name: str) -> dict[str, Trace]:
@@ -253,7 +296,9 @@ def _undecided(findings: Findings, suspects: Sequence[Suspect]) -> Findings:
 
 
 def _moment(culprit: Culprit) -> tuple[object, ...]:
-    return culprit.function, culprit.name, culprit.slot, culprit.call, culprit.step, culprit.iteration
+    source = culprit.source
+    line = (source.file, source.line) if source is not None else None  # eager ops are named by their type alone
+    return culprit.function, culprit.name, culprit.slot, line, culprit.call, culprit.step, culprit.iteration
 
 
 def _all(count: int) -> str:

@@ -12,7 +12,7 @@ import tfbisect
 PACKAGE = Path(tfbisect.__file__).parent
 
 LAYERS = [
-    {"version", "errors", "checked", "reasons", "sequences"},
+    {"version", "errors", "checked", "reasons", "sequences", "launcher"},
     {"notebook", "progress", "storage"},
     {"model", "schema", "image"},
     {"frames"},

@@ -69,7 +69,7 @@ def _differing(number: int) -> str:
 STATES = {
     "identical": "identical",
     "diverged": "differs by itself",
-    "received": "differs only by what collective ops brought from others",
+    "received": "received from others",
     "inconclusive": "inconclusive",
 }
 
@@ -80,7 +80,7 @@ def workers(comparison: Comparison, page: Page) -> Iterator[Block]:
     known = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
     if not known:
         return
-    yield Text(f"All {len(known)} workers" if len(known) > 1 else "The one worker in both runs", style="bold")
+    yield Text(count(len(known), "worker"), style="bold")
     cells = []
     for each in known[:WORKERS]:
         state = STATES.get(str(each.get("state")), "inconclusive")

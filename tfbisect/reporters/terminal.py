@@ -141,8 +141,8 @@ def _others(comparison: Comparison, page: Page) -> Iterator[Block]:
             step = "" if culprit.step is None else f"step {culprit.step}"
             much = culprit.difference
             amount = "" if much is None else f"{much.differing:,} of {much.elements:,}"
-            where = " ".join(words.tasks_of(culprit)) if words.workers(culprit, comparison) else ""
-            texts = (safe(text, page, limit=40) for text in (culprit.op_type, line, step, where))
+            where = [" ".join(words.tasks_of(culprit))] if words.workers(culprit, comparison) else []
+            texts = (safe(text, page, limit=40) for text in (culprit.op_type, line, step, *where))
             cells.append([str(number), *texts, culprit.category, amount])
         yield columns(cells, right=(0,))
         if len(alive) > OTHERS:
@@ -260,9 +260,11 @@ def _command(comparison: Comparison) -> list[str]:
         return ["explain", comparison.culprits[0].op_type]
     run = comparison.runs[0] if comparison.runs else {}
     argv = run.get("argv")
+    workers = run.get("workers")
+    each = [worker for worker in workers if isinstance(worker, dict)] if isinstance(workers, list) else []
     if comparison.verdict == "identical" and isinstance(argv, list) and argv:
-        return ["run", "--times", "5", *map(str, argv)]
-    return ["info", str(run.get("path", "a.h5"))]
+        return ["run", "--times", "5", *(["--workers", str(len(each))] if len(each) > 1 else []), *map(str, argv)]
+    return ["info", str((each[0] if each else run).get("path", "a.h5"))]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ const More = (() => {
   }
 
   const STATES = {identical: "identical", diverged: "differs by itself", inconclusive: "inconclusive",
-    received: "differs only by what collective ops brought from others"};
+    received: "differs only by what others put into collective ops"};
 
   function workers(data) {
     const found = data.workers;
