@@ -91,8 +91,6 @@ def record_once(program: Program, trace: Path, say: Say) -> int:
         status, ended = record(program, trace, stdout, None if stderr is None else stderr.fileno())
     if status and program.log is not None:
         sys.stderr.write(program.log.read_text(encoding="utf-8", errors="replace"))
-    if status:
-        say(f"{ended}; what it did up to there is in the trace")
     missing = [each for each in _files(program, trace) if not each.exists()]
     if missing:
         raise CannotWrite(
@@ -100,6 +98,8 @@ def record_once(program: Program, trace: Path, say: Say) -> int:
             found=f"nothing: {ended} before anything was written",
             hint=f"see whether it runs by itself: {shlex.join(['python', str(program.path), *program.arguments])}",
         )
+    if status:
+        say(f"{ended}; what it did up to there is in the trace")
     return status
 
 

@@ -6,11 +6,12 @@ Opens and lists; what the bytes mean is nothing to it. Bytes that come over a ne
 import io
 import os
 import re
+import shlex
 import stat
 import tempfile
 from typing import Any, NamedTuple
 
-from tfbisect.errors import CannotRead, NotATrace, NotFound, first_line
+from tfbisect.errors import CannotRead, NotATrace, NotFound, TfbisectError, first_line
 
 # `s3://bucket/a.h5`, `simplecache::https://...`; one letter would be a drive of Windows.
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+(::|://)")
@@ -31,6 +32,11 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
+def shown(name: str) -> str:
+    """A name as it may stand in a report: of a URL without password and signature."""
+    return re.sub(r"://[^/@]*@", "://", name).partition("?")[0] if is_url(name) else name
+
+
 def state(name: str) -> State:
     """Raises NotFound, CannotRead, and NotATrace for what is no file."""
     if is_url(name):
@@ -42,8 +48,9 @@ def state(name: str) -> State:
     except (OSError, ValueError) as error:
         raise CannotRead(f"trace {name}", found=error) from error
     if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
-        raise NotATrace(f"trace {name}", found=what, expected="a file")
+        if stat.S_ISDIR(status.st_mode):
+            raise _folder(name)
+        raise NotATrace(f"trace {name}", found="a device or pipe", expected="a file")
     return State((status.st_dev, status.st_ino), status.st_size)
 
 
@@ -112,7 +119,7 @@ def _remote_state(name: str) -> State:
     except Exception as error:
         raise _unreadable(name, error) from error
     if info.get("type") == "directory":
-        raise NotATrace(f"trace {name}", found="a folder", expected="a file")
+        raise _folder(name)
     return State(tuple(str(info.get(key)) for key in _VERSION), int(info.get("size") or 0))
 
 
@@ -128,6 +135,14 @@ def _file_system(name: str) -> tuple[Any, str]:
     except Exception as error:
         raise _unreadable(name, error) from error
     return files, path
+
+
+def _folder(name: str) -> NotATrace:
+    try:
+        hint = f"one of those in it: {shlex.join(traces_in(name))}"
+    except TfbisectError:
+        hint = None
+    return NotATrace(f"trace {name}", found="a folder", expected="a file", hint=hint)
 
 
 def _unreadable(name: str, error: Exception) -> Exception:

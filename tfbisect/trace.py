@@ -446,7 +446,7 @@ def load(path: Path) -> Trace:
         found: list[bytes] = _opened(name, _read_values, spans)
         return found
 
-    return Trace(name, tables, values)
+    return Trace(storage.shown(name), tables, values)
 
 
 class SoFar(NamedTuple):

@@ -88,7 +88,8 @@ def test_a_worker_that_dies_is_one_sentence(cli, tmp_path):
     )
     done = cli("run", "--workers", 2, "program.py")
     assert done.returncode == 2
-    assert "tfbisect: worker 1 was ended by SIGKILL, and the others were ended" in done.stderr
+    assert "worker 1 was ended by SIGKILL, and the others were ended before anything was written" in done.stderr
+    assert "Traceback" not in done.stderr and "what it did up to there" not in done.stderr
 
 
 @pytest.mark.parametrize("number", ["1", "0", "-2"])
