@@ -79,6 +79,7 @@ class Findings:
     file_names: set[int]
     undecided: list[int]
     notes: list[str] = field(default_factory=list)
+    known: int = 0  # the call of A with the first difference that Python may have known; beyond all if there is none
 
     @property
     def differing(self) -> int:
@@ -161,7 +162,9 @@ class _Bisection:
             # Data in another order may as well have been shuffled without looking: then nobody can say.
             known = [each for each in suspects if self._known(each, first, effects, seen) and not self._shuffled]
             suspects = [replace(each, tier=1, contained=False) for each in known]
-        return Findings(_ranked(suspects, self._kin), self.judged, self.equality, effects, names, undecided)
+        ranked = _ranked(suspects, self._kin)
+        heard = seen.first(0, dead=True)
+        return Findings(ranked, self.judged, self.equality, effects, names, undecided, known=heard)
 
     # -- one difference ----------------------------------------------------------------------------------------------
 

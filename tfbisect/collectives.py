@@ -15,8 +15,9 @@ from tfbisect.flow import Flow
 from tfbisect.model import Edge, SiteKind
 from tfbisect.provenance import Kind, Ref, Run
 
-# Ops whose output is made of what several devices or processes put in. Those that only set up a group are none.
-_OPS = re.compile(r"^_?(Collective(?!AssignGroup|InitializeCommunicator)|Nccl|Horovod)")
+# Ops whose output is made of what several devices or processes put in. Those that only set up a group are none, and
+# those that TensorFlow replaces by others before they run.
+_OPS = re.compile(r"^_?(Collective(?!AssignGroup|InitializeCommunicator)|Nccl(?!Reduce$|Broadcast$)|Horovod)")
 _RECEIVES = re.compile(r"BcastRecv|BroadcastRecv")
 _KEYS = ("group_size", "group_key", "instance_key")
 

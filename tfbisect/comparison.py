@@ -53,7 +53,7 @@ def _compare_folders(paths: Sequence[Path], folders: Sequence[bool], tolerance: 
     """Compare runs of several workers with the first. Raises Usage where a trace or a tolerance stands beside them."""
     hint = "python -m tfbisect compare run_a run_b"
     if not all(folders):
-        found = f"{sum(folders)} of {len(paths)} are folders"
+        found = f"a folder, {paths[folders.index(True)]}, beside a trace"
         raise Usage("compare", found=found, expected="two traces or more, or two folders or more", hint=hint)
     if tolerance:
         hint = "python -m tfbisect compare --rtol 1e-5 run_a/worker0.h5 run_b/worker0.h5"

@@ -6,7 +6,7 @@ Puts the parts together; each part decides for itself. More than two runs are `m
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +87,7 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
                 f"trace {each.path}", found="no recorded op", hint=f"python -m tfbisect info {os.fspath(each.path)}"
             )
     _check_schemes(a, b)
-    _check_steps(a, b)
+    check_steps((a, b))
     found = pair(a, b, by_name=by_name)
     _check_related(found)
     return found
@@ -111,13 +111,15 @@ def _steps_recorded(each: Trace) -> str | None:
     return None if steps is None else str(steps)
 
 
-def _check_steps(a: Trace, b: Trace) -> None:
-    """Calls are paired by their order, so other steps would be taken for each other."""
-    one, two = _steps_recorded(a), _steps_recorded(b)
-    if one != two:
-        found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
-        hint = f"python -m tfbisect record --steps {one or two} program.py"
-        raise Usage("traces of other steps", found=found, expected="the same steps in both", hint=hint)
+def check_steps(traces: Sequence[Trace]) -> None:
+    """Calls are paired by their order, so other steps would be taken for each other. Raises Usage."""
+    a = traces[0]
+    for b in traces[1:]:
+        one, two = _steps_recorded(a), _steps_recorded(b)
+        if one != two:
+            found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
+            hint = f"python -m tfbisect record --steps {one or two} program.py"
+            raise Usage("traces of other steps", found=found, expected="the same steps in both", hint=hint)
 
 
 def _check_related(alignment: Alignment) -> None:

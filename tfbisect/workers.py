@@ -17,14 +17,16 @@ from tfbisect.bisector import Findings, Judgement, Suspect, What, bisect_workers
 from tfbisect.collectives import is_collective
 from tfbisect.drawing import DRAWN
 from tfbisect.errors import EmptyTrace, Usage
+from tfbisect.files import READERS
 from tfbisect.job import Job, processes, task_of
-from tfbisect.model import Comparison, Coverage, Culprit, EnvironmentDifference, Json, SiteKind
+from tfbisect.model import Comparison, Coverage, Culprit, EnvironmentDifference, Json, NodeFlag, SiteKind
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, ManyRuns, RunPair, doubt
-from tfbisect.pairwise import Pair, aligned, describe, opaque_of, told
+from tfbisect.pairwise import Pair, aligned, check_steps, describe, opaque_of, told
 from tfbisect.tables import Trace
 
 WORKERS = "workers"
-LATE = "an earlier difference on another worker may have led Python to it"
+_LAST = 2**62  # behind all ops of a call
+LATE = "an earlier difference on another worker may have come here through Python or files"
 
 
 def compare_workers(a: Sequence[Trace], b: Sequence[Trace], names: tuple[str, str]) -> Comparison:
@@ -144,6 +146,7 @@ class _Merged:
 
     def _alignments(self) -> list[Alignment]:
         found = []
+        check_steps([trace for side in self.sides for trace in side.values()])
         for task in self.common:
             try:
                 found.append(aligned(self.sides[0][task], self.sides[1][task]))
@@ -254,19 +257,17 @@ class _Merged:
 
 
 def _without_late(every: list[Findings], job: Job) -> list[Findings]:
-    """The findings without what an earlier difference on another worker may have led Python to, since processes can
-    talk to each other in ways that nobody records; and without differences that die out, where what reaches a result
-    is undecided on some worker."""
-    moments = [
-        [job.moment(worker, suspect.place[:2]) for suspect in each.suspects] for worker, each in enumerate(every)
-    ]
+    """The findings without what a difference on another worker may have led to through Python or files, since processes
+    can talk to each other in ways that nobody records; and without differences that die out, where what reaches a
+    result is undecided on some worker."""
+    sources = [_Source(worker, findings, job) for worker, findings in enumerate(every)]
     found = []
     for worker, findings in enumerate(every):
-        earliest = min((m for other, each in enumerate(moments) if other != worker for m in each), default=None)
+        others = [source for source in sources if source.worker != worker]
         late = [
             suspect
-            for suspect, moment in zip(findings.suspects, moments[worker], strict=True)
-            if earliest is not None and earliest < moment and _by_python(findings, suspect)
+            for suspect in findings.suspects
+            if any(other.may_lead_to(findings, suspect, job.moment(worker, suspect.place[:2])) for other in others)
         ]
         found.append(_undecided(findings, late))
     live = [findings.effects.to_results | findings.effects.to_outputs for findings in found]
@@ -276,12 +277,40 @@ def _without_late(every: list[Findings], job: Job) -> list[Findings]:
     return found
 
 
+class _Source:
+    """What differs on a worker, as far as others may have learned of it."""
+
+    def __init__(self, worker: int, findings: Findings, job: Job) -> None:
+        self.worker = worker
+        # Python knows what a call gave when all collective ops in it are done.
+        none = findings.known >= len(findings.equality.a.graph_of)
+        self._known = None if none else job.moment(worker, (findings.known, (_LAST,)))
+        self._culprits = {_op(findings, each): job.moment(worker, each.place[:2]) for each in findings.suspects}
+
+    def may_lead_to(self, findings: Findings, suspect: Suspect, moment: int) -> bool:
+        """Whether a culprit of another worker may come from here, though no collective op brought it.
+
+        Nobody knows which of two at the same moment was first; but what differs in the same op is of each one's own.
+        """
+        run, op = findings.equality.runs[suspect.side], _op(findings, suspect)
+        if run.node(suspect.row).op in READERS:  # files may hold any difference, whether Python saw it or not
+            return any(here <= moment for other, here in self._culprits.items() if other != op)
+        if self._known is None or not _by_python(findings, suspect):
+            return False
+        return self._known < moment or (self._known == moment and op not in self._culprits)
+
+
 def _by_python(findings: Findings, suspect: Suspect) -> bool:
-    """Whether a culprit is a value of Python's, or an op that only one run has."""
+    """Whether Python had a hand in a culprit: in its value, in what ran, or out of sight."""
     run = findings.equality.runs[suspect.side]
-    if suspect.finding is not None or suspect.number < 0:
+    flow, number, _slot, kind = run.node_of(suspect.row)
+    if suspect.number < 0 or suspect.finding is not None or kind == SiteKind.CONST or run.host_value(suspect.row):
         return True
-    return run.node_of(suspect.row)[3] == SiteKind.CONST or run.host_value(suspect.row)
+    return bool(flow.nodes[number].flags & (NodeFlag.HOST | NodeFlag.OPAQUE))
+
+
+def _op(findings: Findings, suspect: Suspect) -> object:
+    return crosscheck.op_of(findings.equality.runs[suspect.side], suspect.row)
 
 
 def _undecided(findings: Findings, suspects: Sequence[Suspect]) -> Findings:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tfbisect.comparison import compare
 from tfbisect.errors import NotFound, Usage
-from tfbisect.model import Comparison, Culprit
+from tfbisect.model import Comparison, Culprit, Edge, Node, NodeFlag
 from tfbisect.outcomes import many_runs_of
 from tfbisect.reporters import Page, render
 
@@ -25,7 +25,7 @@ GROUP, STATEFUL = 1, 1
 
 
 def task(index: int, of: int = 2) -> dict[str, Any]:
-    return {"worker": {"task": f"worker:{index}", "cluster": {"worker": of}}}
+    return {"worker": {"task": f"worker:{index}", "cluster": {"worker": of}}, "options": {"reads": True}}
 
 
 def mixed(*parts: object) -> int:
@@ -172,6 +172,50 @@ def test_what_python_did_after_an_earlier_difference_elsewhere_is_undecided(job)
     assert states(result) == ["inconclusive", "diverged"]
 
 
+@pytest.mark.parametrize(("op", "flags"), [("RestoreV2", STATEFUL), ("PyFunc", STATEFUL | 16)])
+def test_what_files_and_python_bring_after_a_difference_elsewhere_is_undecided(job, op, flags):
+    # Worker 0 computes something else, saves it, and worker 1 reads it.
+    def program(workers: list[Worker], run: str) -> None:
+        for w in workers:
+            if w.index == 0:
+                w.op(w.value(5, 1), 2, run == "b")  # an eager op: Python may look at what it gave
+            else:
+                w.r.op(op, [w.value(6, 1)[0]], 70 + (run == "b"), line=3, flags=flags)
+
+    result = job(program)
+    assert [told(culprit) for culprit in result.culprits] == [("MatMul", 2, ["worker:0"])]
+    assert any("earlier difference on another worker" in text for text in result.warnings)
+
+
+def test_what_python_brings_where_no_python_knew_of_a_difference_is_named(job):
+    # The first worker's own difference is inside a function, and nothing comes out of it but through the variable.
+    def program(workers: list[Worker], run: str) -> None:
+        for w in workers:
+            nodes = [Node("v", "_Arg", index=0), Node("draw", "RandomUniform", "/device:CPU:0", flags=NodeFlag(3))]
+            nodes.append(Node("write", "AssignVariableOp", flags=NodeFlag(33), inputs=(Edge(0, 0), Edge(1, 0))))
+            graph, site = w.r.function("init", nodes, [(1, 0, 0, 1), (2, 0, 3, 1)])
+            variable, call = w.r.variable(8), w.r.new_call()
+            w.r.writer.link(call, 0, *variable)
+            for n in (0, 1):
+                w.r.writer.event(call, site + n, 0, 2, 11 + (run == "b"))
+            w.r.call(call, graph, 3)
+        values = [w.value(5, 4) for w in workers]
+        reduce(workers, values, 6)
+        for w in workers:
+            w.op(w.value(5 + (run == "b"), 7), 9)
+
+    both = ["worker:0", "worker:1"]
+    assert sorted(map(told, job(program).culprits)) == [("MatMul", 7, both), ("RandomUniform", 3, both)]
+
+
+def test_what_python_brings_to_all_workers_at_once_is_named(job):
+    def program(workers: list[Worker], run: str) -> None:
+        for w in workers:
+            w.op(w.value(5 + (run == "b"), 1), 2)
+
+    assert [told(culprit) for culprit in job(program).culprits] == [("MatMul", 1, ["worker:0", "worker:1"])]
+
+
 @pytest.mark.parametrize("lost", [["b/worker1.h5"], ["a/worker1.h5", "b/worker1.h5"]])
 def test_without_a_workers_trace_a_sum_is_undecided(job, lost):
     result = job(lambda workers, run: train(workers, lambda worker, step: run == "b" and worker == 1), lost=lost)
@@ -276,12 +320,16 @@ def test_many_runs_of_a_job(tmp_path):
 def test_what_is_no_pair_of_jobs_is_said(tmp_path):
     write(tmp_path, lambda workers, run: train(workers))
     a, b = tmp_path / "a", tmp_path / "b"
-    with pytest.raises(Usage, match="1 of 2 are folders"):
+    with pytest.raises(Usage, match="a folder, .*, beside a trace"):
         compare(a, b / "worker0.h5")
     with pytest.raises(Usage, match="a tolerance: found folders"):
         compare(a, b, rtol=1e-3)
     (b / "worker1.h5").write_bytes((b / "worker0.h5").read_bytes())
     with pytest.raises(Usage, match="two traces of worker:0"):
+        compare(a, b)
+    with Recorder(b / "worker1.h5", **{**task(1), "options": {"steps": "1:2"}}) as r:
+        Worker(r, 1).value(1, 1)
+    with pytest.raises(Usage, match="traces of other steps"):
         compare(a, b)
     (b / "worker1.h5").unlink()
     (a / "worker0.h5").unlink()
