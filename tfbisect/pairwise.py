@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
 from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
+from tfbisect.job import processes, task_of
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.provenance import Run
 from tfbisect.tables import Trace
@@ -48,8 +50,13 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
 
     Of two traces of one worker of a job nobody knows what the other workers put into collective ops: see `workers`.
     """
-    alignment = aligned(a, b)
-    return told(*crosscheck.settle(bisect(alignment)))
+    found = told(*crosscheck.settle(bisect(aligned(a, b))))
+    count = max(processes(a.info), processes(b.info))
+    if count < 2 or found.comparison.verdict == "identical":
+        return found
+    text = f"{task_of(a.info) or 'this'} is one of {count} workers: compare the folders with the traces of all of them"
+    comparison = replace(found.comparison, warnings=(text, *found.comparison.warnings))
+    return found._replace(comparison=comparison)
 
 
 def told(findings: Findings, contradicted: tuple[str, ...]) -> Pair:

@@ -101,7 +101,8 @@ def _by_task(traces: Iterable[Trace], name: str) -> dict[str, Trace]:
 
 def _natural(task: str) -> list[object]:
     """Sorts worker:10 behind worker:9."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", task)]
+    parts = re.split(r"([0-9]{1,9})", task)  # numbers stand between texts
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
 class _Blamed(NamedTuple):

@@ -232,6 +232,7 @@ def test_one_workers_traces_alone_name_no_sum(tmp_path):
     write(tmp_path, lambda workers, run: train(workers, lambda worker, step: run == "b" and worker == 1))
     result = compare(tmp_path / "a" / "worker0.h5", tmp_path / "b" / "worker0.h5")
     assert (result.verdict, result.culprits) == ("inconclusive", ())
+    assert result.warnings[0].startswith("worker:0 is one of 2 workers: compare the folders")
 
 
 def test_a_tolerance_blames_no_sum_either(tmp_path):
