@@ -265,6 +265,34 @@ def test_a_broadcast_brings_what_the_sender_put_in_and_carries_it_to_results(job
     assert (*told(culprit), culprit.contained) == ("MatMul", 2, ["worker:0"], False)
 
 
+def attributes(**numbers: int) -> bytes:
+    """A NodeDef with attributes that are integers, as the trace keeps it."""
+    data = b""
+    for name, number in numbers.items():
+        value = b"\x18" + bytes([number & 0x7F | 0x80, number >> 7])
+        entry = b"\x0a" + bytes([len(name)]) + name.encode() + b"\x12" + bytes([len(value)]) + value
+        data += b"\x2a" + bytes([len(entry)]) + entry
+    return data
+
+
+@pytest.mark.parametrize("group", [2, 3])
+def test_keys_can_be_attributes(job, group):
+    def program(workers: list[Worker], run: str) -> None:
+        for w in workers:
+            value = w.op(w.value(1, 1), 2, run == "b" and w.index == 0)
+            sends = w.index == 0
+            op, inputs = ("CollectiveBcastSend", [value[0]]) if sends else ("CollectiveBcastRecv", [])
+            made = w.r.op(op, inputs, mixed("sent", run), line=3, flags=STATEFUL)
+            graph = max(graph for graph, _ in w.r._graphs.values())
+            data = attributes(group_key=1, instance_key=300, group_size=group)
+            w.r.writer.definition(graph, len(inputs), data)
+            w.op((made, mixed("sent", run)), 4)
+
+    result = job(program)
+    assert [told(culprit) for culprit in result.culprits] == [("MatMul", 2, ["worker:0"])]
+    assert states(result) == ["diverged", "received"]
+
+
 def test_what_dies_out_here_and_lives_on_elsewhere_is_not_contained(job):
     def program(workers: list[Worker], run: str) -> None:
         first, second = workers
