@@ -383,6 +383,19 @@ def test_reports_say_which_worker(job):
     assert json.loads(render(result, "json", Page()))["culprits"][0]["task"] == "worker:1"
 
 
+@pytest.mark.parametrize(
+    "told", [5, {}, {"task": 7, "cluster": "x"}, {"task": ["\x1b[2J"], "cluster": {"worker": "many", "b": -3}}]
+)
+def test_what_a_trace_says_of_its_worker_is_not_trusted(tmp_path, told):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        with Recorder(tmp_path / name / "x.h5", worker=told, devices=[3]) as r:
+            Worker(r, 0).op(Worker(r, 0).value(1, 1), 2)
+    result = compare(tmp_path / "a", tmp_path / "b")
+    assert result.verdict == "identical"
+    assert "\x1b" not in render(result, "terminal", Page())
+
+
 # -- any job ----------------------------------------------------------------------------------------------------------
 
 STEPS = st.lists(st.sampled_from(["own", "sum", "send"]), min_size=1, max_size=7)
