@@ -5,7 +5,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
@@ -435,3 +435,61 @@ def test_the_planted_op_of_the_planted_worker_is_the_one_found(steps, workers, d
     blamed = [task for culprit in result.culprits for task in culprit.extra["tasks"]]
     assert {culprit.source.line for culprit in result.culprits if culprit.source is not None} == {at + 2}
     assert sorted(blamed) == tasks
+
+
+class Plan(NamedTuple):
+    """Some program of a job: what each step is, and which of the values so far it takes."""
+
+    steps: list[tuple[str, int]]
+    planted: set[tuple[int, int]]  # (step, worker) of what differs in B
+
+    def program(self, every: list[Worker], run: str) -> None:
+        values = [[w.value(50 + w.index, 1)] for w in every]
+        for number, (step, which) in enumerate(self.steps):
+            line = number + 2
+            change = [3 * (run == "b" and (number, w.index) in self.planted) for w in every]
+            taken = [each[which % len(each)] for each in values]
+            if step == "own":
+                made = [w.op(v, line, c) for w, v, c in zip(every, taken, change, strict=True)]
+            elif step == "sum":
+                made = reduce(every, taken, line, change)
+            else:
+                sent = taken[0][1]
+                made = [every[0].together("CollectiveBcastSendV2", taken[0], sent, line, line, change[0])]
+                rest = zip(every[1:], change[1:], strict=True)
+                made += [w.together("CollectiveBcastRecvV2", None, sent, line, line, c) for w, c in rest]
+            for each, value in zip(values, made, strict=True):
+                each.append(value)
+        for w, each in zip(every, values, strict=True):
+            for number, value in enumerate(each):
+                w.op(value, 90 + number, op="Exp")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["own", "sum", "send"]), st.integers(0, 9)), min_size=1, max_size=7),
+    workers=st.integers(2, 3),
+    data=st.data(),
+)
+def test_whatever_differs_and_whatever_is_lost_nothing_else_is_named(steps, workers, data):
+    places = st.tuples(st.integers(0, len(steps) - 1), st.integers(0, workers - 1))
+    planted = data.draw(st.sets(places, max_size=3), "planted")
+    traces = [f"{run}/worker{n}.h5" for run in "ab" for n in range(1, workers)]
+    lost = data.draw(st.sets(st.sampled_from(traces), max_size=2), "lost")
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), Plan(steps, planted).program, workers)
+        for name in lost:
+            (Path(folder) / name).unlink()
+        result = compare(Path(folder) / "a", Path(folder) / "b")
+    named = {
+        (culprit.source.line - 2, int(task.rpartition(":")[2]))
+        for culprit in result.culprits
+        if culprit.source is not None
+        for task in culprit.extra["tasks"]
+    }
+    assert named <= planted
+    assert all(culprit.source is not None for culprit in result.culprits)
+    if not lost:
+        assert result.verdict == ("diverged" if planted else "identical")
+    elif not planted:
+        assert result.verdict == "inconclusive"

@@ -110,8 +110,8 @@ def of_tensorflow(context: Any) -> dict[str, Any]:
     """What TensorFlow was set up with, once its context is initialized.
 
     Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: `context.Context.config / devices /
-    optimizer_jit / _seed` and, on 2.21.0, `_server_def`, `_pywrap_util_port.IsMklEnabled`,
-    `_pywrap_determinism.is_enabled`. What an installation lacks is left out.
+    optimizer_jit / _seed / _server_def`, `_pywrap_util_port.IsMklEnabled`, `_pywrap_determinism.is_enabled`. What an
+    installation lacks is left out.
     """
     info: dict[str, Any] = {"versions": {}, "threads": {}, "flags": {}}
     for name in ("tensorflow", "keras", "numpy", "h5py", "ml_dtypes"):
