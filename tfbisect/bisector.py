@@ -6,17 +6,19 @@ Judges and ranks; what is shown of a culprit is made by `comparison`.
 import enum
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from tfbisect import circles
 from tfbisect.alignment import Alignment
+from tfbisect.collectives import is_collective
 from tfbisect.effects import Effects
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.files import READERS, Saved
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
+from tfbisect.job import Job, processes
 from tfbisect.model import OP_BY_OP, GraphKind, Node, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
 from tfbisect.provenance import Handle, Kind, Ref, Run, Write
@@ -28,7 +30,6 @@ from tfbisect.written import Change, Written
 MANY = 2000  # unpaired results that are looked at
 _FILLS = re.compile(r"LookupTable(Import|Insert)|InitializeTable(V2)?$")  # a table with keys and values
 _STRUCTURE = ("edge", "attrs", "extra", "written")  # findings that a function was written otherwise
-_COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
 _HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
 
 
@@ -78,6 +79,7 @@ class Findings:
     file_names: set[int]
     undecided: list[int]
     notes: list[str] = field(default_factory=list)
+    known: int = 0  # the call of A with the first difference that Python may have known; beyond all if there is none
 
     @property
     def differing(self) -> int:
@@ -87,11 +89,33 @@ class Findings:
 
 
 def bisect(alignment: Alignment) -> Findings:
-    """Judge every difference of two aligned runs and rank the culprits."""
-    return _Bisection(alignment).findings()
+    """Judge every difference of two aligned runs and rank the culprits.
+
+    If they are of one of several processes, what the others put into a collective op is not known.
+    """
+    counts = [processes(run.trace.info) for run in (alignment.a, alignment.b)]
+    return bisect_workers([alignment], counts)[0][0]
+
+
+def bisect_workers(alignments: Sequence[Alignment], counts: Sequence[int]) -> tuple[list[Findings], Job]:
+    """Judge every difference of two runs of a job, of each worker by itself, but for what workers do together.
+
+    alignments: of each worker's two traces. counts: how many processes made each run together.
+    """
+    each = [_Bisection(alignment) for alignment in alignments]
+    job = Job([bisection.equality for bisection in each], counts)
+    for worker, bisection in enumerate(each):
+        bisection.judge(job, worker)
+    reached = job.reached([bisection.edges for bisection in each])
+    return [bisection.findings(there) for bisection, there in zip(each, reached, strict=True)], job
 
 
 class _Bisection:
+    """Of one worker: `judge`, which looks at all workers' inputs of collective ops, and then `findings`."""
+
+    _job: Job
+    _worker: int
+
     def __init__(self, alignment: Alignment) -> None:
         self.alignment = alignment
         self.a, self.b = alignment.a, alignment.b
@@ -105,19 +129,29 @@ class _Bisection:
         self._alike_graphs: dict[tuple[int, int], bool] = {}
         self._shuffled: set[int] = set()  # undecided values of Python's that are data in another order
 
-    def findings(self) -> Findings:
+    def judge(self, job: Job, worker: int) -> None:
+        """What each difference is, as far as its inputs tell."""
+        self._job, self._worker = job, worker
         plain = plain_receivers(self.equality, self._alike)
         for number in range(len(self.pairs)):
             edges = plain.get(number)
             self.judged.append(self._judge(number) if edges is None else Judgement(What.RECEIVER, edges))
+
+    @property
+    def edges(self) -> list[tuple[int, ...]]:
+        """For each difference those that it comes from."""
+        return [judged.edges for judged in self.judged]
+
+    def findings(self, elsewhere: tuple[Collection[int], Collection[int]] = ((), ())) -> Findings:
+        """The culprits, ranked. elsewhere: the differences that reach results, and outputs, of other workers."""
         starts = self._circles()
-        effects = Effects(self.equality, [judged.edges for judged in self.judged])
+        effects = Effects(self.equality, self.edges, elsewhere)
         names = effects.file_names
         quiet = {number for number, judged in enumerate(self.judged) if judged.what == What.QUIET}
-        seen = Seen(self.equality, effects, [judged.edges for judged in self.judged], names | quiet)
+        seen = Seen(self.equality, effects, self.edges, names | quiet)
         self._settle_host_values(names, seen)
         self._break_circles(starts, seen)
-        effects = Effects(self.equality, [judged.edges for judged in self.judged])
+        effects = Effects(self.equality, self.edges, elsewhere)
         suspects = self._suspects(effects, names, seen)
         suspects += self._structure_at_results(seen, suspects)
         undecided = [n for n, judged in enumerate(self.judged) if judged.what == What.UNDECIDED and n not in names]
@@ -128,7 +162,9 @@ class _Bisection:
             # Data in another order may as well have been shuffled without looking: then nobody can say.
             known = [each for each in suspects if self._known(each, first, effects, seen) and not self._shuffled]
             suspects = [replace(each, tier=1, contained=False) for each in known]
-        return Findings(_ranked(suspects, self._kin), self.judged, self.equality, effects, names, undecided)
+        ranked = _ranked(suspects, self._kin)
+        heard = seen.first(0, dead=True)
+        return Findings(ranked, self.judged, self.equality, effects, names, undecided, known=heard)
 
     # -- one difference ----------------------------------------------------------------------------------------------
 
@@ -158,7 +194,17 @@ class _Bisection:
             # What is not known of its inputs are variables that it wrote itself, unseen.
             if self.written.change(graphs[0].id, graphs[1].id) is not None:
                 return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
+        if is_collective(graphs[0].nodes[self.a.node_of(row)[1]].op):
+            return self._verdict(outcome, "what other workers put into it was not recorded")
+        if outcome.status < Status.UNKNOWN and not self._job.alone and self._hides_collectives(row):
+            reason = "what ran inside it was not seen, and may have taken what other workers made"
+            return Judgement(What.UNDECIDED, reason=reason)
         return self._verdict(outcome)
+
+    def _hides_collectives(self, row: int) -> bool:
+        """Whether collective ops may have run unseen inside an op."""
+        flow, node, _slot, _kind = self.a.node_of(row)
+        return flow.graph.kind == GraphKind.OPAQUE or flow.nodes[node].op in CALLS
 
     def _constant(self, row: int, other: int) -> Judgement:
         """A constant of a function: Python's, unless TensorFlow made it of others."""
@@ -188,13 +234,13 @@ class _Bisection:
             return Judgement(What.RECEIVER, edges)
         return Judgement(What.UNDECIDED, reason="it is folded from equal constants and something that was not recorded")
 
-    def _verdict(self, outcome: Outcome) -> Judgement:
+    def _verdict(self, outcome: Outcome, unknown: str = "an input of it was not recorded") -> Judgement:
         if outcome.edges:
             return Judgement(What.RECEIVER, outcome.edges, outcome.finding)
         if outcome.finding is not None:
             return Judgement(What.CULPRIT, finding=outcome.finding)
         if outcome.status == Status.UNKNOWN:
-            return Judgement(What.UNDECIDED, reason="an input of it was not recorded")
+            return Judgement(What.UNDECIDED, reason=unknown)
         return Judgement(What.CULPRIT, entry=outcome.status == Status.ENTRY)
 
     def _argument(self, row: int, other: int) -> Outcome:
@@ -251,8 +297,8 @@ class _Bisection:
             slow += self._callbacks(call_a)
         if kind == SiteKind.WRITE:
             slow += self._stores.earlier_writes(row, other)
-        if flow_a.nodes[node_a].op in _COLLECTIVES or flow_a.nodes[node_a].op.startswith("Collective"):
-            slow += self._other_members(row, other)
+        if is_collective(flow_a.nodes[node_a].op):
+            slow += self._job.inputs(self._worker, row, other)
         if not slow:
             return Outcome(Status.DIFFERS, tuple(edges)) if edges else EQUAL
         return combined([Outcome(Status.DIFFERS, tuple(edges)), *slow] if edges else slow)
@@ -353,19 +399,6 @@ class _Bisection:
         if inner:
             yield Outcome(Status.DIFFERS, tuple(inner))
 
-    def _other_members(self, row: int, other: int) -> Iterator[Outcome]:
-        """What the other replicas put into a collective op is an input of each of its members."""
-        a, b = self.a, self.b
-        call_a, call_b = a.event_call[row], b.event_call[other]
-        flow, number, _slot, _kind = a.node_of(row)
-        flow_b, number_b, _slot_b, _kind_b = b.node_of(other)
-        mine = a.members(call_a, flow, number, a.event_path[row])
-        theirs = b.members(call_b, flow_b, number_b, b.event_path[other])
-        if len(mine) != len(theirs) or a.group_size(call_a, flow, number, a.event_path[row]) > len(mine):
-            yield UNKNOWN  # members in other processes
-        for one, two in zip(mine, theirs, strict=False):
-            yield self.equality.compare(one, two)
-
     @cached_property
     def _inner(self) -> dict[int, list[int]]:
         """{call: the differences in calls that ran inside it}"""
@@ -397,6 +430,7 @@ class _Bisection:
         edges = [*(judged.edges for judged in self.judged), *self.equality.mixtures]
         judged = enumerate(self.judged)
         grounded = [n for n, each in judged if each.what != What.RECEIVER or each.finding is not None]
+        grounded += self._job.elsewhere(self._worker)
         return circles.starts(edges, grounded, len(self.pairs), lambda n: self._place(0, self.pairs[n][0]))
 
     def _break_circles(self, firsts: Sequence[int], seen: Seen) -> None:

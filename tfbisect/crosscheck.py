@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfbisect.bisector import Findings, Judgement, Suspect, What
+from tfbisect.collectives import is_collective
 from tfbisect.flow import CALLS, OVERWRITES
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run
@@ -52,7 +53,7 @@ def inputs_of(run: Run, row: int) -> tuple[Digest, ...] | None:
         return None
     if node.flags & NodeFlag.STATEFUL and not (writes or flow.pure_read(number)):
         return None
-    if node.op.startswith(("Collective", "Nccl")):
+    if is_collective(node.op):
         return None
     call, path = run.event_call[row], run.event_path[row]
     found: list[Digest] = []

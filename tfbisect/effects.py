@@ -3,7 +3,7 @@
 Looks down the chains of differences that `bisector` found; blames nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 from tfbisect.equality import Equality
@@ -33,10 +33,16 @@ _WALK = 5000
 
 
 class Effects:
-    """The graph of differences, downwards. edges: for each difference those that it comes from."""
+    """The graph of differences, downwards. edges: for each difference those that it comes from.
 
-    def __init__(self, equality: Equality, edges: Sequence[Sequence[int]]) -> None:
-        self._equality = equality
+    elsewhere: the differences that lead to results, and to outputs, of other workers.
+    """
+
+    def __init__(
+        self, equality: Equality, edges: Sequence[Sequence[int]],
+        elsewhere: tuple[Collection[int], Collection[int]] = ((), ()),
+    ) -> None:  # fmt: skip
+        self._equality, self._elsewhere = equality, elsewhere
         self._edges = [*edges, *equality.mixtures]
         self._events = len(edges)
 
@@ -60,7 +66,8 @@ class Effects:
                     stack.append(follower)
         return {number for number in seen if number < self._events} - set(starts)
 
-    def _above(self, targets: set[int]) -> set[int]:
+    def above(self, targets: set[int]) -> set[int]:
+        """All that some differences come from, themselves too."""
         seen, stack = set(targets), list(targets)
         while stack:
             for edge in self._edges[stack.pop()]:
@@ -74,12 +81,12 @@ class Effects:
     @cached_property
     def to_results(self) -> set[int]:
         """The differences that lead to the last value of a variable or to a function's result."""
-        return self._above(self._last_values() | self._function_results())
+        return self.above(self._last_values().union(self._function_results(), self._elsewhere[0]))
 
     @cached_property
     def to_outputs(self) -> set[int]:
         """Those that lead to a value of an eager op which no recorded op took: Python may have used it."""
-        return self._above(self._loose_outputs())
+        return self.above(self._loose_outputs().union(self._elsewhere[1]))
 
     def _last_values(self) -> set[int]:
         run = self._equality.a

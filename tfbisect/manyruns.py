@@ -19,7 +19,7 @@ from tfbisect.bisector import Findings, Suspect, What
 from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
 from tfbisect.drawing import DRAWN
 from tfbisect.model import Comparison, Coverage, Culprit, Json
-from tfbisect.outcomes import MANY_RUNS, CrossCheck, Doubt, EventGroups, ManyRuns, RunPair
+from tfbisect.outcomes import MANY_RUNS, CrossCheck, EventGroups, ManyRuns, RunPair, doubt
 from tfbisect.pairwise import SHOWN, Pair, compare_pair, environment_of, not_listed, opaque_of
 from tfbisect.provenance import Run
 from tfbisect.tables import Trace
@@ -27,17 +27,9 @@ from tfbisect.tables import Trace
 Ints = npt.NDArray[np.int64]
 Path = str | os.PathLike[str]
 
-CHANCES = (0.5, 0.2, 0.1, 0.05, 0.01)
-SURE = 0.95
 MORE_PAIRS = 3  # of runs that are compared with each other because grouping shows what the first run hides
 NAMED = 10
 MORE_EVENTS = 20_000  # events that the first run has not, by which two runs are told apart
-
-
-def doubt(pairs: int, agreeing: int) -> Doubt:
-    """What `pairs` compared pairs leave open, of which `agreeing` agreed."""
-    unseen = tuple((p, (1 - p) ** pairs) for p in CHANCES)
-    return Doubt(pairs, agreeing, unseen, 1 - (1 - SURE) ** (1 / pairs) if pairs else 1.0)
 
 
 def compare_many(paths: Sequence[Path]) -> Comparison:

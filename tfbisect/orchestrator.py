@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbisect import launcher
 from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit
 
@@ -46,6 +47,7 @@ class Program:
     output_to_stderr: bool = False
     log: Path | None = None
     options: tuple[str, ...] = ()  # further options of `record`
+    workers: int = 0  # processes that make one run together; 0: one, and no cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,32 +80,68 @@ def record_once(program: Program, trace: Path, say: Say) -> int:
     """Record one run of the program into `trace` in a fresh process; -> its exit status (128 + n: ended by signal n).
 
     The program's output, its traceback too, passes through untouched. Raises CannotWrite if no trace came of it.
+    With `workers` a run is a job of so many processes, and `trace` a folder: worker0.h5, worker1.h5, ...
     """
-    command = record_command(program, trace)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     with contextlib.ExitStack() as stack:
         stderr = None if program.log is None else stack.enter_context(program.log.open("wb"))
         stdout = (sys.stderr if stderr is None else stderr).fileno() if program.output_to_stderr else None
-        process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
-        try:
-            status = process.wait()
-        except BaseException:
-            _end(process)
-            raise
-    if status < 0:
-        status = 128 - status
+        record = _record_job if program.workers else _record_alone
+        status, ended = record(program, trace, stdout, None if stderr is None else stderr.fileno())
     if status and program.log is not None:
         sys.stderr.write(program.log.read_text(encoding="utf-8", errors="replace"))
-    if status:
-        say(f"the program ended with exit status {status}; what it did up to there is in the trace")
-    if not trace.exists():
+    missing = [each for each in _files(program, trace) if not each.exists()]
+    if missing:
         raise CannotWrite(
-            f"trace {trace}",
-            found=f"nothing: the recorded program ended with exit status {status} before anything was written",
+            f"trace {missing[0]}",
+            found=f"nothing: {ended} before anything was written",
             hint=f"see whether it runs by itself: {shlex.join(['python', str(program.path), *program.arguments])}",
         )
+    if status:
+        say(f"{ended}; what it did up to there is in the trace")
     return status
+
+
+def _record_alone(program: Program, trace: Path, stdout: int | None, stderr: int | None) -> tuple[int, str]:
+    """(exit status, how it ended)"""
+    process = subprocess.Popen(record_command(program, trace), stdout=stdout, stderr=stderr)
+    try:
+        status = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    status = 128 - status if status < 0 else status
+    return status, f"the recorded program ended with exit status {status}"
+
+
+def _record_job(program: Program, folder: Path, stdout: int | None, stderr: int | None) -> tuple[int, str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    commands = [record_command(program, each) for each in _files(program, folder)]
+    ended = launcher.run_job(
+        commands,
+        sys.stdout.fileno() if stdout is None else stdout,
+        sys.stderr.fileno() if stderr is None else stderr,
+    )
+    if ended.failed < 0:
+        return 0, "a worker ended with exit status 0"
+    status = ended.statuses[ended.failed]
+    return 128 - status if status < 0 else status, f"{launcher.told(ended)}, and the others were ended"
+
+
+def _run_path(program: Program, folder: Path, name: str) -> Path:
+    """Where a run is recorded: a trace, or a folder with one a worker."""
+    return folder / (name if program.workers else f"{name}.h5")
+
+
+def _files(program: Program, path: Path) -> list[Path]:
+    """The traces of a run."""
+    return [path / f"worker{number}.h5" for number in range(program.workers)] if program.workers else [path]
+
+
+def _forget(program: Program, path: Path) -> None:
+    for each in _files(program, path):
+        each.unlink(missing_ok=True)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -134,12 +172,13 @@ def find_divergence(
     if times < 2:
         raise Usage("--times", found=times, expected="2 or more: one run has nothing to be compared with")
     check_program(program.path)
-    traces = [folder / f"run{number}.h5" for number in range(1, times + 1)]
+    traces = [_run_path(program, folder, f"run{number}") for number in range(1, times + 1)]
     for trace in traces:
-        if trace.exists() and not force:
-            raise OutputExists(f"trace {trace}", found="a file that is there already")
+        there = next((each for each in _files(program, trace) if each.exists()), None)
+        if there is not None and not force:
+            raise OutputExists(f"trace {there}", found="a file that is there already")
     for trace in traces:
-        trace.unlink(missing_ok=True)  # else a run that leaves no trace would be taken for an older one
+        _forget(program, trace)  # else a run that leaves no trace would be taken for an older one
     undecided: Outcome | None = None
     statuses: list[int] = []
     for number, trace in enumerate(traces, 1):
@@ -170,12 +209,12 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
     say(f"the values of {wanted.op_type} were not kept: recording again with them, {PAIRS_FOR_VALUES} pairs at most")
     again = dataclasses.replace(program, values=values_pattern(wanted))
     again_folder = Path(tempfile.mkdtemp(prefix="values-", dir=folder))
-    first = again_folder / "first.h5"
+    first = _run_path(again, again_folder, "first")
     reason = "it did not differ again"
     try:
         record_once(again, first, say)
         for pair in range(1, PAIRS_FOR_VALUES + 1):
-            other = again_folder / f"second{pair}.h5"
+            other = _run_path(again, again_folder, f"second{pair}")
             record_once(again, other, say)
             same = _same_measured(wanted, compare(first, other))
             if same is not None and same.difference is not None:
@@ -185,7 +224,7 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
                 extra = {**wanted.extra, "spread": same.extra.get("spread")}
                 found = dataclasses.replace(wanted, difference=difference, extra=extra)
                 return _with_culprits(outcome, (found, *culprits[1:]))
-            other.unlink(missing_ok=True)
+            _forget(again, other)
     except TfbisectError as error:
         reason = error.message
     shutil.rmtree(again_folder, ignore_errors=True)
@@ -209,8 +248,8 @@ def expand(program: Program, outcome: Outcome, folder: Path, compare: Compare, s
         return outcome
     say("what differs is compiled by XLA as one piece: recording a pair op by op without XLA, which is another program")
     inside = Path(tempfile.mkdtemp(prefix="without-xla-", dir=folder))
-    traces = [inside / "first.h5", inside / "second.h5"]
     again = dataclasses.replace(program, xla="expand")
+    traces = [_run_path(again, inside, name) for name in ("first", "second")]
     extra = dict(comparison.extra)
     try:
         for trace in traces:

@@ -6,7 +6,8 @@ Puts the parts together; each part decides for itself. More than two runs are `m
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits, shown
 from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
+from tfbisect.job import processes, task_of
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.provenance import Run
 from tfbisect.tables import Trace
@@ -27,7 +29,9 @@ SHOWN = 200  # culprits that are told of in full
 EXAMPLES = 3
 TOLD = 1000  # undecided differences whose texts are counted
 # What is never the same in two runs, or is tfbisect's own business.
-_OWN = re.compile(r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.TFBISECT_)")
+_OWN = re.compile(
+    r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.(TFBISECT_|TF_CONFIG$))"
+)
 
 
 class Pair(NamedTuple):
@@ -42,9 +46,23 @@ class Pair(NamedTuple):
 
 
 def compare_pair(a: Trace, b: Trace) -> Pair:
-    """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated."""
-    alignment = aligned(a, b)
-    findings, contradicted = crosscheck.settle(bisect(alignment))
+    """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated.
+
+    Of two traces of one worker of a job nobody knows what the other workers put into collective ops: see `workers`.
+    """
+    found = told(*crosscheck.settle(bisect(aligned(a, b))))
+    count = max(processes(a.info), processes(b.info))
+    if count < 2 or found.comparison.verdict == "identical":
+        return found
+    text = f"{task_of(a.info) or 'this'} is one of {count} workers: compare the folders with the traces of all of them"
+    comparison = replace(found.comparison, warnings=(text, *found.comparison.warnings))
+    return found._replace(comparison=comparison)
+
+
+def told(findings: Findings, contradicted: tuple[str, ...]) -> Pair:
+    """What was found, as an answer."""
+    alignment = findings.equality.alignment
+    a, b = alignment.a.trace, alignment.b.trace
     environment, info = environment_of(a.info, b.info), flattened(a.info)
     portraits = Portraits(findings, {item.key: (item.values[0], item.values[1]) for item in environment}, info)
     culprits = tuple(portraits.culprit(suspect, rank) for rank, suspect in enumerate(findings.suspects[:SHOWN]))
@@ -76,7 +94,7 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
                 f"trace {each.path}", found="no recorded op", hint=f"python -m tfbisect info {os.fspath(each.path)}"
             )
     _check_schemes(a, b)
-    _check_steps(a, b)
+    check_steps((a, b))
     found = pair(a, b, by_name=by_name)
     _check_related(found)
     return found
@@ -100,13 +118,15 @@ def _steps_recorded(each: Trace) -> str | None:
     return None if steps is None else str(steps)
 
 
-def _check_steps(a: Trace, b: Trace) -> None:
-    """Calls are paired by their order, so other steps would be taken for each other."""
-    one, two = _steps_recorded(a), _steps_recorded(b)
-    if one != two:
-        found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
-        hint = f"python -m tfbisect record --steps {one or two} program.py"
-        raise Usage("traces of other steps", found=found, expected="the same steps in both", hint=hint)
+def check_steps(traces: Sequence[Trace]) -> None:
+    """Calls are paired by their order, so other steps would be taken for each other. Raises Usage."""
+    a = traces[0]
+    for b in traces[1:]:
+        one, two = _steps_recorded(a), _steps_recorded(b)
+        if one != two:
+            found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
+            hint = f"python -m tfbisect record --steps {one or two} program.py"
+            raise Usage("traces of other steps", found=found, expected="the same steps in both", hint=hint)
 
 
 def _check_related(alignment: Alignment) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from tfbisect.collectives import is_collective
 from tfbisect.equality import Equality
 from tfbisect.flow import CALLS, Way
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
@@ -60,7 +61,7 @@ def _inputs(
     node = flow.nodes[number]
     if kind != SiteKind.OUTPUT or flow.graph.kind not in (GraphKind.TWIN, GraphKind.SOURCE):
         return None
-    if node.flags & _OTHERS or node.op in CALLS or node.op.startswith(("Collective", "Nccl")):
+    if node.flags & _OTHERS or node.op in CALLS or is_collective(node.op):
         return None
     ways = flow.ways(number)
     if not ways or any(way not in (Way.HERE, Way.ENTRY, Way.CONSTANT) for way, _ in ways):

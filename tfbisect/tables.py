@@ -83,6 +83,13 @@ class Trace(Shown):
         """The kind of each graph."""
         return self._tables["graphs"]["kind"]
 
+    def graphs_with(self, wanted: Callable[[str], object]) -> list[int]:
+        """The graphs that have ops of the types for which `wanted` is true."""
+        nodes = self._tables["nodes"]
+        types = [id for id in np.unique(nodes["op"]).tolist() if wanted(self.string(id))]
+        found: list[int] = np.unique(nodes["graph"][np.isin(nodes["op"], types)]).tolist()
+        return found
+
     def replaced(self, path: str, **tables: Array) -> "Trace":
         """The same trace under another name, with some of its tables replaced."""
         return Trace(path, {**self._tables, **tables}, self._read_values)

@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,22 @@ def test_many_runs_and_a_tolerance_have_parts_of_their_own(opened, tmp_path):
     assert "ulp 1" in page.inner_text("#tolerance") and "is where the tolerance is passed" in page.inner_text(
         "#culprit"
     )
+
+
+def test_the_workers_of_a_job_are_told_apart(opened, two_culprits):
+    counts = {"compared": 30, "unmatched": 0, "undecided": 0, "traces": ["a/worker0.h5", "b/worker0.h5"]}
+    workers = [
+        {"task": "worker:0", "state": "received", "differing": 3, "culprits": 0, **counts},
+        {"task": "worker:1", "state": "diverged", "differing": 9, "culprits": 2, **counts},
+    ]
+    first, *rest = two_culprits.culprits
+    blamed = replace(first, extra={**first.extra, "task": "worker:1", "tasks": ["worker:1"]})
+    extra = {**two_culprits.extra, "workers": workers}
+    page = opened(replace(two_culprits, culprits=(blamed, *rest), extra=extra))
+    assert "on worker:1 alone" in page.inner_text("#verdict")
+    assert "worker:1" in page.inner_text("#culprit")
+    told = page.inner_text("#workers")
+    assert "differs only by what others put into collective ops" in told and "differs by itself" in told
 
 
 def test_without_scripts_the_answer_is_there_as_text(browser, two_culprits, tmp_path):

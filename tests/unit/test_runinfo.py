@@ -1,5 +1,7 @@
 """What a trace says of the environment it was recorded in."""
 
+import pytest
+
 from tfbisect.recorder import runinfo
 
 
@@ -16,3 +18,38 @@ def test_what_reaches_tensorflow_comes_first_and_secrets_are_digests():
     for name in ("AWS_SECRET_ACCESS_KEY", "TF_AUTH_TOKEN", "LONG"):
         assert kept[name].startswith("sha256:") and given[name] not in kept[name]
     assert runinfo.environment({**given, "LONG": "y" * 34})["LONG"] != kept["LONG"]
+
+
+CLUSTER = '{"cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"]}, "task": {"type": "worker", "index": 1}}'
+ALONE = '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+
+
+@pytest.mark.parametrize(
+    ("variables", "task", "cluster"),
+    [
+        ({"TF_CONFIG": CLUSTER}, "worker:1", {"chief": 1, "worker": 2}),
+        ({"TF_CONFIG": CLUSTER, "RANK": "0", "WORLD_SIZE": "4"}, "worker:1", {"chief": 1, "worker": 2}),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, "rank:3", {"rank": 4}),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, "rank:0", {"rank": 2}),
+        ({"SLURM_PROCID": "7", "SLURM_NTASKS": "8"}, "rank:7", {"rank": 8}),
+    ],
+)
+def test_which_worker_of_a_job_a_process_is(variables, task, cluster):
+    assert runinfo.worker(variables) == {"worker": {"task": task, "cluster": cluster}}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"TF_CONFIG": ALONE},
+        {"TF_CONFIG": "{"},
+        {"TF_CONFIG": "[]"},
+        {"TF_CONFIG": '{"cluster": 5, "task": {"type": 1}}'},
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"RANK": "first", "WORLD_SIZE": "2"},
+        {"RANK": "0"},
+    ],
+)
+def test_a_process_that_is_alone_or_told_nonsense_is_no_worker(variables):
+    assert runinfo.worker(variables) == {}

@@ -30,6 +30,8 @@ def lines(comparison: Comparison, culprit: Culprit, page: Page) -> str:
     found = [f"{culprit.op_type} {meaning(comparison, culprit.category)}.", f"op: {node(culprit)}"]
     if culprit.source is not None:
         found.append(f"line: {place(culprit.source, short=False)}: {culprit.source.text.strip()}")
+    if where := workers(culprit, comparison):
+        found.append(f"worker: {where}")
     found += [f"when: {when(culprit)}", f"evidence: {evidence(culprit)}", f"size: {amount(culprit)}"]
     for cause in culprit.causes[:1]:
         found += [f"why: {cause.title} (confidence {cause.confidence})", f"change: {cause.cure}"]
@@ -53,6 +55,22 @@ def seeds(culprit: Culprit) -> str:
     if len(set(texts)) == 1:
         return texts[0]
     return "; ".join(f"run {run}: {text}" for run, text in zip("AB", texts, strict=False))
+
+
+def workers(culprit: Culprit, comparison: Comparison) -> str:
+    """The workers of a job that differ at an op by themselves; nothing where there is one process."""
+    tasks, all_of_them = tasks_of(culprit), comparison.extra.get("workers")
+    if not tasks or not isinstance(all_of_them, list) or len(all_of_them) < 2:
+        return ""
+    if len(tasks) == len(all_of_them):
+        return f"all {len(tasks)}" if len(tasks) > 2 else "both"
+    return f"{' and '.join(tasks)} alone, of {len(all_of_them)}"
+
+
+def tasks_of(culprit: Culprit) -> list[str]:
+    """The tasks of a job that a culprit is of; none where there is one process."""
+    tasks = culprit.extra.get("tasks")
+    return list(map(str, tasks)) if isinstance(tasks, list) else []
 
 
 def node(culprit: Culprit) -> str:

@@ -9,7 +9,7 @@ const Answer = (() => {
     if (data.verdict === "diverged" && first) {
       const where = first.source ? ` at line ${first.source.line} of ${Words.file(first.source.file)}` : "";
       const when = first.step === null ? "" : `, in step ${first.step}`;
-      return `first at ${first.op_type}${where}${when}`;
+      return `first at ${first.op_type}${where}${when}${Words.workers(first, data)}`;
     }
     if (data.verdict === "identical" && data.tolerance) return `${Words.count(data.coverage.compared, "value")} compared, all within the tolerance`;
     if (data.verdict === "identical") return `${Words.count(data.coverage.compared, "value")} compared, none differs`;
@@ -25,6 +25,7 @@ const Answer = (() => {
     add("executed as", culprit.executed);
     const seeds = Array.isArray(culprit.seeds) ? culprit.seeds : [];
     add("seeds", seeds.map((each, i) => `run ${"AB"[i]}: graph seed ${each.graph}, op seed ${each.op}`).join("; "));
+    add("worker", Array.isArray(culprit.tasks) ? culprit.tasks.join(" ") : null);
     add("device", culprit.device);
     add("replica", culprit.replica);
     if (culprit.forward_of) {
