@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit
+from tfbisect.passed import ALL
 
 Compare = Callable[..., Comparison]
 """Takes the paths of two traces or more."""
@@ -46,6 +47,7 @@ class Program:
     output_to_stderr: bool = False
     log: Path | None = None
     options: tuple[str, ...] = ()  # further options of `record`
+    ops: str = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def record_command(program: Program, trace: Path, *options: str) -> list[str]:
     """The command that records one run of a program in a fresh process."""
     command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
     data = ["--data"] if program.data else []
-    command += ["--xla", program.xla, *data, *program.options, *options]
+    ops = [] if program.ops == ALL else ["--ops", program.ops]
+    command += ["--xla", program.xla, *data, *ops, *program.options, *options]
     return [*command, str(program.path), *program.arguments]
 
 

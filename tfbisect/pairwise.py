@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfbisect import crosscheck
+from tfbisect import cheap, crosscheck
 from tfbisect.alignment import Alignment, pair
 from tfbisect.bisector import Findings, What, bisect
 from tfbisect.categories import flattened
@@ -43,6 +43,7 @@ class Pair(NamedTuple):
 
 def compare_pair(a: Trace, b: Trace) -> Pair:
     """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated."""
+    a, b = cheap.common(a, b)
     alignment = aligned(a, b)
     findings, contradicted = crosscheck.settle(bisect(alignment))
     environment, info = environment_of(a.info, b.info), flattened(a.info)
@@ -51,15 +52,16 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
     calls = tuple(map(len, alignment.unpaired_calls))
     coverage = coverage_of(alignment, len(findings.undecided))
     extra, events = drawn(findings, portraits)
+    recording, remarks = cheap.told(a, b)
     comparison = Comparison(
         verdict=_verdict(a, b, findings, calls, coverage),
         runs=(describe(a), describe(b)),
-        warnings=(*_contradicted(contradicted), *_warnings(a, b, findings, calls, coverage)),
+        warnings=(*remarks, *_contradicted(contradicted), *_warnings(a, b, findings, calls, coverage)),
         environment=environment,
         coverage=coverage,
         culprits=culprits,
         receivers_by_step=_receivers(findings, portraits),
-        extra=extra,
+        extra={**recording, **extra},
         events=events,
     )
     return Pair(comparison, findings, contradicted)

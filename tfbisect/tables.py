@@ -83,6 +83,10 @@ class Trace(Shown):
         """The kind of each graph."""
         return self._tables["graphs"]["kind"]
 
+    def table(self, name: str) -> Array:
+        """A table as it is in the file."""
+        return self._tables[name]
+
     def replaced(self, path: str, **tables: Array) -> "Trace":
         """The same trace under another name, with some of its tables replaced."""
         return Trace(path, {**self._tables, **tables}, self._read_values)
