@@ -40,7 +40,7 @@ def test_what_is_written_fits_the_schema(stored):
     data = json.loads(stored.read_text(encoding="utf-8"))
     valid(data)
     # The schema tells of every key that is written, at the top, of culprits and of the graph.
-    assert set(SCHEMA["properties"]) - set(data) == {"expanded", "many_runs", "tolerance"}
+    assert set(SCHEMA["properties"]) - set(data) == {"cheap", "expanded", "many_runs", "recording", "tolerance"}
     assert set(data) <= set(SCHEMA["properties"])
     assert set(data["culprits"][0]) <= set(SCHEMA["$defs"]["culprit"]["properties"])
     assert set(data["graph"]["nodes"][0]) == set(SCHEMA["$defs"]["node"]["properties"])
