@@ -233,11 +233,12 @@ def in_full(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
 
 def _told_after_cheap(cheap: Comparison, found: Comparison) -> str:
     """How what a pair recorded in full names goes with what the cheap pair before it named."""
+    begun = "this is a second pair, recorded in full: the cheap pair before it"
     if not cheap.culprits:
-        return "this is a second pair, recorded in full: the cheap pair before it differed too, and no op could be named"
+        return f"{begun} differed too, and no op could be named"
     before, now = cheap.culprits[0], found.culprits[0]
     line = f" at line {before.source.line}" if before.source is not None else ""
-    named = f"this is a second pair, recorded in full: the cheap pair before it named {before.op_type}{line}"
+    named = f"{begun} named {before.op_type}{line}"
     above = before.extra.get("unrecorded", ())
     if _identity(before) == _identity(now):
         return f"{named}, the same op"
