@@ -81,6 +81,7 @@ def test_what_its_inputs_decide_is_left_out_and_the_rest_is_as_in_a_full_recordi
     assert {e.kind for e in missing} == {SiteKind.OUTPUT}
     assert all(is_exact_elementwise(e.op, 2) for e in missing)
     assert {"Mul", "AddV2", "Relu"} <= {e.op for e in missing}
+    assert not {"Less", "Greater"} & {e.op for e in missing}
     # what ends a loop, chooses a branch, is a result or given to Python is there
     assert {e.op for e in cheap.events} >= {"Less", "Greater", "Mul", "Sub", "Tanh", "MatMul"}
     assert not any(n.flags & NodeFlag.PASSED for g in full.trace.graphs for n in g.nodes)
@@ -168,3 +169,16 @@ def test_what_cannot_be_compared_with_a_cheap_recording_is_said(tmp_path: Path) 
         tfbisect.compare(*paths)
     with pytest.raises(Usage, match="all or suspects"), tfbisect.record(tmp_path / "d.h5", ops="some"):
         pass
+
+
+def test_ops_in_which_most_differences_end_are_recorded(tmp_path: Path) -> None:
+    x = tf.linspace(-2.0, 2.0, 8)
+    ended = {
+        "Greater": lambda: x > 0.5,
+        "Floor": lambda: tf.floor(x),
+        "Cast": lambda: tf.cast(x, tf.int32),
+        "ZerosLike": lambda: tf.zeros_like(x),
+        "StridedSlice": lambda: x[:3],
+    }
+    view = recorded(tmp_path / "a.h5", lambda: [each() for each in ended.values()])
+    assert all(view.of(op) for op in ended)

@@ -18,11 +18,8 @@ EXACT = (
 )  # fmt: skip
 """Elementwise ops that round each element once or not at all."""
 
-COPIES = (
-    "Tile", "BroadcastTo", "Pad", "PadV2", "ConcatV2", "Slice", "StridedSlice", "Split", "SplitV", "Pack", "Unpack",
-    "Transpose", "ReverseV2", "GatherV2",
-)  # fmt: skip
-"""Ops that compute nothing: each element of their result is an element of an input, or a constant."""
+COPIES = ("Fill", "Tile", "BroadcastTo", "Pad", "PadV2", "ConcatV2", "Pack", "Transpose", "ReverseV2")
+"""Ops that compute nothing and lose nothing: what their inputs hold is in the result, element for element."""
 
 EXACT_OF_TWO = ("AddN",)
 """Ops that are one exactly rounded operation an element with two inputs, and a sum in some order with more."""
@@ -164,12 +161,13 @@ STEADY = (
         ("CPU",),
         "Exact: it copies elements and computes nothing, so equal inputs give equal bits.",
         (
+            kernel_file("fill_functor.h"),
             kernel_file("tile_functor_cpu.h"),
+            kernel_file("broadcast_to_op.h"),
             kernel_file("pad_op.h"),
             kernel_file("concat_lib_cpu.h"),
-            kernel_file("slice_op.h"),
             kernel_file("transpose_functor_cpu.cc"),
-            kernel_file("gather_functor.h"),
+            kernel_file("reverse_op.h"),
             MEASURED,
         ),
         "measured",
