@@ -279,6 +279,7 @@ class _Session(Listener):
                 self._recording = Recording(
                     writer, policy, request.program, self._begun.frame if self._begun else 0
                 )  # fmt: skip
+                self._recording.cheap = request.ops == SUSPECTS
                 options: dict[str, Any] = {"values": request.values, "xla": request.xla, "data": request.data}
                 options["reads"] = True
                 if self._begun is not None:
@@ -322,7 +323,7 @@ class _Session(Listener):
             if self._eager is None:
                 from tfbisect.recorder.eager import EagerRecorder
 
-                self._eager = EagerRecorder(self.open(), self._request.ops == SUSPECTS)
+                self._eager = EagerRecorder(self.open())
 
     def _start_data(self, context: Any) -> None:
         with self._lock:
@@ -338,9 +339,8 @@ class _Session(Listener):
                 from tfbisect.recorder.function import FunctionRecorder
 
                 self._functions = FunctionRecorder(
-                    self.open(), context, plain, self._before, self._request.xla == "expand",
-                    self._request.ops == SUSPECTS,
-                )  # fmt: skip
+                    self.open(), context, plain, self._before, self._request.xla == "expand"
+                )
 
     def _start_sessions(self) -> None:
         with self._lock:

@@ -38,9 +38,8 @@ class _Plan:
 class EagerRecorder:
     """Records eager ops; called by TensorFlow right after each."""
 
-    def __init__(self, recording: Recording, cheap: bool = False) -> None:
-        """cheap: take no digest where an op's inputs decide its bits."""
-        self._recording, self._cheap = recording, cheap
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
         self._plans: dict[Any, _Plan] = {}
         self._makers: dict[str, bool] = {}
 
@@ -86,7 +85,7 @@ class EagerRecorder:
         elif not isinstance(outputs, list | tuple):
             outputs = (outputs,)
         # Calls of other threads and callbacks are told apart by what they made, so they are recorded in full.
-        cheap = self._cheap and thread.number == MAIN_THREAD and not thread.calls
+        cheap = recording.cheap and thread.number == MAIN_THREAD and not thread.calls
         key = op, stack, len(inputs), len(outputs), _hashable(attrs), cheap
         plan = self._plans.get(key)
         if plan is None:

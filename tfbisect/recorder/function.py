@@ -69,12 +69,10 @@ class FunctionRecorder:
     builder = TwinBuilder
 
     def __init__(
-        self, recording: Recording, context: Any, plain: Plain, before: frozenset[str], expand_xla: bool,
-        cheap: bool = False,
-    ) -> None:  # fmt: skip
+        self, recording: Recording, context: Any, plain: Plain, before: frozenset[str], expand_xla: bool
+    ) -> None:
         self._recording, self._context, self._plain = recording, context, plain
         self._expand_xla = expand_xla  # run functions that XLA would compile op by op: another program
-        self._cheap = cheap  # leave out ops whose bits their inputs decide
         self._before = before  # functions that may have run before recording began
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._groups: dict[int, GroupReader] = {}
@@ -334,7 +332,7 @@ class FunctionRecorder:
                 shapes=shapes.certain(graph, definition),
                 keep=lambda node, nbytes: self._recording.policy.carried(f"{user}/{node}", nbytes),
                 group_size=1 if self._recording.policy.wants_large else GROUP_SIZE, next_group=_group_numbers,
-                cheap=self._cheap,
+                cheap=self._recording.cheap,
             ).build()  # fmt: skip
             twin_attrs = _without_optimizer(attrs)
             self._try(twin, inputs, num_outputs, twin_attrs)
