@@ -265,7 +265,7 @@ class _Bisection:
         flow_a, flow_b = a.flow_of_graph(graph_a), b.flow_of_graph(graph_b)
         call_a, call_b, path = a.event_call[row], b.event_call[other], a.event_path[row]
         ways = flow_a.ways(node_a)
-        if len(ways) != len(flow_b.data_inputs(node_b)):
+        if len(flow_a.data_inputs(node_a)) != len(flow_b.data_inputs(node_b)):
             return Outcome(Status.DIFFERS, (), Finding("attrs", 0, row))
         if flow_a.nodes[node_a].op in READERS and (saved := self._saved.before(call_a)):
             return Outcome(Status.DIFFERS, saved)
@@ -273,7 +273,8 @@ class _Bisection:
         slow: list[Outcome] = []
         same = self._alike(graph_a, graph_b)
         partners, numbers = self.alignment.event_to_b, self.equality.number_of
-        for place, (way, value) in enumerate(ways):
+        walked = -1
+        for place, way, value in ways:
             at = -1
             # In functions of equal structure the partner of an input's event is the event of the partner's input.
             if not same or way == Way.WALK:
@@ -290,7 +291,8 @@ class _Bisection:
                 number = numbers.get(at)
                 if number is not None:
                     edges.append(number)
-            else:
+            elif place != walked:
+                walked = place
                 slow.append(self._input(row, other, flow_a, flow_b, place))
         flags = flow_a.flags[node_a]
         if flags & _HOST or flow_a.nodes[node_a].op in CALLS:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from tfbisect import storage, trace
+from tfbisect.cheap import is_cheap
 from tfbisect.errors import Usage
 from tfbisect.manyruns import compare_many
 from tfbisect.model import Comparison
@@ -45,7 +46,11 @@ def compare(*paths: Path, rtol: float = 0.0, atol: float = 0.0, ulp: int = 0) ->
 
 
 def compare_traces(a: Trace, b: Trace, *, tolerance: Tolerance | None = None) -> Comparison:
-    """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated."""
+    """Compare two loaded traces. Raises Usage, EmptyTrace, SchemeMismatch and Unrelated."""
+    for each in (a, b) if tolerance else ():
+        if is_cheap(each):
+            hint = "python -m tfbisect record --values all program.py"
+            raise Usage(f"tolerance for {each.path}", found="--ops suspects", expected="every op recorded", hint=hint)
     return compare_within(a, b, tolerance) if tolerance else compare_pair(a, b).comparison
 
 

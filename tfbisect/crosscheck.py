@@ -68,7 +68,10 @@ def inputs_of(run: Run, row: int) -> tuple[Digest, ...] | None:
                 return None
             rows = [write.row]
         else:
-            rows = leaves(run, terminal)
+            passed: list[Ref] = []
+            rows = leaves(run, terminal, passed)
+            between = (run.flow(ref.call).nodes[ref.node] for ref in passed)
+            found += [("not recorded", 0, each.op, each.attrs) for each in between]
         if rows is None:
             return None
         found += [_digest(run, each) for each in rows]

@@ -28,11 +28,12 @@ from tfbisect.model import (
     SiteKind,
     Source,
 )
-from tfbisect.provenance import Kind, Run, Terminal, Write
+from tfbisect.provenance import Kind, Ref, Run, Terminal, Write
 from tfbisect.seeds import pair_of_seeds, shift
 from tfbisect.snippets import Snippets
 from tfbisect.steps import Steps
 from tfbisect.tables import Array, dtype_name
+from tfbisect.upstream import above, leaves
 
 _REPLICA = re.compile(r"(?:^|/)replica_(\d+)(?:/|$)")
 DOWNSTREAM = 3  # culprits whose followers are all counted; of the others up to AT_LEAST
@@ -103,6 +104,8 @@ class Portraits:
         if rank < ILLUSTRATED:
             extra["code"] = {"ab"[at]: self._code(at, where) for at, where in self._sides(suspect)}
             extra["spread"] = spread(*values) if values is not None else None
+        if unrecorded := self._unrecorded(suspect):
+            extra["unrecorded"] = unrecorded
         seeds, seed_shift = self._seeds(suspect)
         if seeds is not None:
             extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
@@ -132,7 +135,7 @@ class Portraits:
             difference=size,
             causes=self._causes(node, op_type, category, dtype, attrs, inputs, size, seed_shift),
             downstream=self._downstream(suspect, rank),
-            explanation=self._explanation(suspect, inputs, category),
+            explanation=self._explanation(suspect, inputs, category) + _between(len(unrecorded)),
             last_common=self._last_common(suspect) if category == "structure" else None,
             writers=self._writers(suspect),
             extra=extra,
@@ -220,9 +223,32 @@ class Portraits:
             ref_b = b.input_ref(b.event_call[other], flow_b, index_b, edge_b, b.event_path[other])
             terminal = a.terminal(ref_a)
             equal = self._equality.compare(ref_a, ref_b).status < 2
+            passed: list[Ref] = []
+            rows = leaves(a, terminal, passed)
+            if passed and rows is not None:
+                found += [_recorded_input(a, row, equal) for row in dict.fromkeys(rows)]
+                continue
             node = a.flow(terminal.ref.call).nodes[terminal.ref.node]
             found.append(InputState(_input_name(a, terminal, node), node.op, equal))
         return tuple(found)
+
+    def _unrecorded(self, suspect: Suspect) -> list[Json]:
+        """The ops that a cheap recording passed by between a culprit and what is recorded above it, nearest first."""
+        run = self._runs[suspect.side]
+        passed: list[Ref] = []
+        above(run, suspect.row, passed)
+        found = {}
+        for ref in passed:
+            flow = run.flow(ref.call)
+            node, source = flow.nodes[ref.node], run.source_of(ref.call, flow, ref.node)
+            function = "" if flow.graph.kind == GraphKind.EAGER else flow.graph.name
+            found[function, node.name, source] = {
+                "name": node.name,
+                "op_type": node.op,
+                "function": function,
+                "source": source.to_json() if source is not None else None,
+            }
+        return list(found.values())
 
     def _sides(self, suspect: Suspect) -> list[tuple[int, int]]:
         """(run, event) of a culprit in the runs that have it."""
@@ -375,6 +401,23 @@ class Portraits:
         if suspect.number < 0:
             return 0
         return len(self._findings.effects.below([suspect.number], None if rank < DOWNSTREAM else AT_LEAST))
+
+
+def _between(count: int) -> str:
+    """What the explanation of a culprit adds where ops above it were not recorded."""
+    if not count:
+        return ""
+    ops = "1 op" if count == 1 else f"{count} ops"
+    return f"; {ops} above it, between these and it, {'was' if count == 1 else 'were'} not recorded and may be to blame"
+
+
+def _recorded_input(run: Run, row: int, equal: bool) -> InputState:
+    """A recorded value that went into an op through others that were not recorded."""
+    flow, index, slot, _kind = run.node_of(row)
+    node = flow.nodes[index]
+    terminal = Terminal(Kind.EVENT, row, Ref(run.event_call[row], index, slot, run.event_path[row]))
+    name = _input_name(run, terminal, node) if run.event_call[row] >= 0 else node.name
+    return InputState(name, node.op, equal)
 
 
 def _forward(run: Run, flow: Flow, node: Node) -> ForwardOp | None:

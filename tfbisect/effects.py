@@ -140,6 +140,9 @@ class Effects:
             if op.op == "Identity" and all(self._is_read(edge) for edge in self._edges[number]):
                 continue  # `variable.numpy()`: what a variable held for a while is no result
             found.add(number)
+        for call, _other, edges in equality.passed_results:
+            if (call, 0) not in a.takers:
+                found.update(edges)
         return found
 
     def _is_read(self, number: int) -> bool:

@@ -5,16 +5,18 @@ Blames nothing: `bisector` does. All walks are iterative and remembered.
 
 import enum
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from tfbisect.alignment import Alignment
 from tfbisect.flow import CALLS, EXITS, MERGES, Flow
-from tfbisect.model import CallState, SiteKind, Source
+from tfbisect.model import CallState, NodeFlag, SiteKind, Source
 from tfbisect.provenance import Handle, Kind, Ref, Terminal, Write
 from tfbisect.upstream import above, leaves
 
 MANY = 8  # origins beyond which a difference gets a node of its own in the graph of differences
 KEPT = 64  # differences that an explanation names
+_PASSED = int(NodeFlag.PASSED)
 
 
 class Status(enum.IntEnum):
@@ -130,6 +132,22 @@ class Equality:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def passed_results(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """(call in A, call in B, the differences that went into it) of eager ops that a cheap recording passed by."""
+        found: list[tuple[int, int, tuple[int, ...]]] = []
+        graphs = self.a.trace.graphs
+        passed = {
+            n for n in set(self.a.graph_of) if graphs[n].op >= 0 and graphs[n].nodes[graphs[n].op].flags & _PASSED
+        }
+        for call in (call for call, graph in enumerate(self.a.graph_of) if graph in passed):
+            other = self.alignment.call_to_b[call]
+            one, two = self.a.result(call, 0), self.b.result(other, 0) if other >= 0 else None
+            if one is not None and two is not None:
+                edges = self.compare(one, two).edges
+                found += [(call, other, edges)] if edges else []
+        return found
+
     def compare(self, ref_a: Ref, ref_b: Ref) -> Outcome:
         """How an output of A compares with an output of B."""
         one, two = self.a.terminal(ref_a), self.b.terminal(ref_b)
@@ -201,8 +219,14 @@ class Equality:
     def _plan(self, one: Terminal, two: Terminal) -> tuple[list[tuple[Ref, Ref]], bool] | Outcome:
         """(pairs of outputs to compare, whether they only tell why another choice was made)"""
         a, b = self.a, self.b
-        op_a, op_b = (run.flow(t.ref.call).nodes[t.ref.node].op for run, t in ((a, one), (b, two)))
+        node_a, node_b = (run.flow(t.ref.call).nodes[t.ref.node] for run, t in ((a, one), (b, two)))
+        op_a, op_b = node_a.op, node_b.op
         parts_a, parts_b = a.parts(one.ref), b.parts(two.ref)
+        if (node_a.flags | node_b.flags) & _PASSED:
+            alike = (op_a, node_a.attrs, one.ref.slot) == (op_b, node_b.attrs, two.ref.slot)
+            if not alike or len(parts_a.values) != len(parts_b.values):
+                return UNKNOWN
+            return list(zip(parts_a.values, parts_b.values, strict=True)), False
         if op_a != op_b:
             return self._flat(one, two)
         if op_a in EXITS and parts_a.choice != parts_b.choice:

@@ -16,8 +16,10 @@ import xxhash
 from tfbisect import trace
 from tfbisect.alignment import Alignment, host_values
 from tfbisect.bisector import Findings, Suspect, What
+from tfbisect.cheap import is_cheap
 from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
 from tfbisect.drawing import DRAWN
+from tfbisect.errors import Usage
 from tfbisect.model import Comparison, Coverage, Culprit, Json
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, EventGroups, ManyRuns, RunPair, doubt
 from tfbisect.pairwise import SHOWN, Pair, compare_pair, environment_of, not_listed, opaque_of
@@ -106,6 +108,9 @@ class _ManyRuns:
     def _compare_with(self, first: Trace, number: int) -> Json:
         """Compares a run with the first one and lets go of it; -> its `info`."""
         other = trace.load(self.paths[number])
+        if is_cheap(other) != is_cheap(first):
+            found = f"{self.paths[number if is_cheap(other) else 0]} of --ops suspects among others"
+            raise Usage("compare", found=found, expected="three traces or more that hold the same ops")
         pair = compare_pair(first, other)
         self._add((0, number), pair)
         self._note_outputs(pair.findings)

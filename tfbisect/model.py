@@ -54,6 +54,7 @@ class NodeFlag(enum.IntFlag):
     HOSTVALUE = 64  # not an op: a value that Python handed in, named after the first op that took it
     LAST_ONLY = 128  # writes a variable in a loop, and only the last of its writes has an event
     ENTERING = 256  # not an op: what a variable held, or an op had made, when the recorded steps began
+    PASSED = 512  # not recorded, as a cheap recording was asked for: its bits are decided by those of its inputs
 
 
 class SiteKind(enum.IntEnum):

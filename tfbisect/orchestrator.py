@@ -18,6 +18,7 @@ from pathlib import Path
 from tfbisect import launcher
 from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit
+from tfbisect.passed import ALL
 
 Compare = Callable[..., Comparison]
 """Takes the paths of two traces or more."""
@@ -48,6 +49,7 @@ class Program:
     log: Path | None = None
     options: tuple[str, ...] = ()  # further options of `record`
     workers: int = 0  # processes that make one run together; 0: one, and no cluster
+    ops: str = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ def record_command(program: Program, trace: Path, *options: str) -> list[str]:
     """The command that records one run of a program in a fresh process."""
     command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
     data = ["--data"] if program.data else []
-    command += ["--xla", program.xla, *data, *program.options, *options]
+    ops = [] if program.ops == ALL else ["--ops", program.ops]
+    command += ["--xla", program.xla, *data, *ops, *program.options, *options]
     return [*command, str(program.path), *program.arguments]
 
 
@@ -232,6 +235,58 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
         f"{wanted.op_type}: the size of its difference is not known, since its values were not kept; "
         f"recorded again with values in up to {PAIRS_FOR_VALUES} pairs: {reason}"
     )
+    return _warned(outcome, warning)
+
+
+def in_full(program: Program, outcome: Outcome, folder: Path, compare: Compare, say: Say) -> Outcome:
+    """The outcome of a second pair in which every op is recorded, where a cheap pair differed.
+
+    Where the runs part may move from pair to pair: what the second one names stands, and a warning says whether it is
+    what the first one named, whose comparison is `cheap` in the JSON. Where the second pair does not diverge, or cannot
+    be compared, the first one's outcome stays, with a warning.
+    """
+    if program.ops == ALL or outcome.comparison.verdict == "identical":
+        return outcome
+    say("the cheap pair differs: recording a second pair in full")
+    full = Path(tempfile.mkdtemp(prefix="full-", dir=folder))
+    traces = full / "run1.h5", full / "run2.h5"
+    again = dataclasses.replace(program, ops=ALL)
+    statuses: list[int] = []
+    try:
+        statuses += [record_once(again, trace, say) for trace in traces]
+        found = compare(*traces)
+    except TfbisectError as error:
+        return _warned(outcome, f"a second pair, recorded in full, could not be compared: {error.message}")
+    if found.verdict != "diverged":
+        return _warned(
+            outcome,
+            f"a second pair, recorded in full, was {found.verdict} ({shlex.join(map(str, traces))}): what is said here "
+            "is of the cheap pair, and the runs do not differ in every pair",
+        )
+    told = _told_after_cheap(outcome.comparison, found) + f" ({shlex.join(map(str, outcome.traces))})"
+    comparison = dataclasses.replace(
+        found, warnings=(told, *found.warnings), extra={**found.extra, "cheap": outcome.comparison.to_json()}
+    )
+    return Outcome(comparison, traces, outcome.runs + 2, (*outcome.statuses, *statuses))
+
+
+def _told_after_cheap(cheap: Comparison, found: Comparison) -> str:
+    """How what a pair recorded in full names goes with what the cheap pair before it named."""
+    begun = "this is a second pair, recorded in full: the cheap pair before it"
+    if not cheap.culprits:
+        return f"{begun} differed too, and no op could be named"
+    before, now = cheap.culprits[0], found.culprits[0]
+    line = f" at line {before.source.line}" if before.source is not None else ""
+    named = f"{begun} named {before.op_type}{line}"
+    above = before.extra.get("unrecorded", ())
+    if _identity(before) == _identity(now):
+        return f"{named}, the same op"
+    if any((each["function"], each["name"]) == (now.function, now.name) for each in above):
+        return f"{named} or one of {len(above)} unrecorded ops above it, of which it is one"
+    return f"{named}, which is another op: where the runs part moves from pair to pair"
+
+
+def _warned(outcome: Outcome, warning: str) -> Outcome:
     comparison = dataclasses.replace(outcome.comparison, warnings=(*outcome.comparison.warnings, warning))
     return dataclasses.replace(outcome, comparison=comparison)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfbisect import crosscheck
+from tfbisect import cheap, crosscheck
 from tfbisect.alignment import Alignment, pair
 from tfbisect.bisector import Findings, What, bisect
 from tfbisect.categories import flattened
@@ -50,6 +50,7 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
 
     Of two traces of one worker of a job nobody knows what the other workers put into collective ops: see `workers`.
     """
+    a, b = cheap.common(a, b)
     found = told(*crosscheck.settle(bisect(aligned(a, b))))
     count = max(processes(a.info), processes(b.info))
     if count < 2 or found.comparison.verdict == "identical":
@@ -69,15 +70,16 @@ def told(findings: Findings, contradicted: tuple[str, ...]) -> Pair:
     calls = tuple(map(len, alignment.unpaired_calls))
     coverage = coverage_of(alignment, len(findings.undecided))
     extra, events = drawn(findings, portraits)
+    recording, remarks = cheap.told(a, b)
     comparison = Comparison(
         verdict=_verdict(a, b, findings, calls, coverage),
         runs=(describe(a), describe(b)),
-        warnings=(*_contradicted(contradicted), *_warnings(a, b, findings, calls, coverage)),
+        warnings=(*remarks, *_contradicted(contradicted), *_warnings(a, b, findings, calls, coverage)),
         environment=environment,
         coverage=coverage,
         culprits=culprits,
         receivers_by_step=_receivers(findings, portraits),
-        extra=extra,
+        extra={**recording, **extra},
         events=events,
     )
     return Pair(comparison, findings, contradicted)

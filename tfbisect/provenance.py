@@ -214,7 +214,7 @@ class Run(Recorded):
                         path = self.path_id((*items[:-1], last - 1))
                     return Ref(call, edge.src, edge.slot, path)
             return None
-        if len(data) != 1 or node.op in EXITS:
+        if len(data) != 1 or node.op in EXITS or node.flags & NodeFlag.PASSED:
             return None
         return self.input_ref(call, flow, number, data[0], path)
 

@@ -64,9 +64,9 @@ def _inputs(
     if node.flags & _OTHERS or node.op in CALLS or is_collective(node.op):
         return None
     ways = flow.ways(number)
-    if not ways or any(way not in (Way.HERE, Way.ENTRY, Way.CONSTANT) for way, _ in ways):
+    if not ways or any(way not in (Way.HERE, Way.ENTRY, Way.CONSTANT) for _, way, _ in ways):
         return None
-    return ways if alike(graph, graph_b) else None
+    return [(way, value) for _, way, value in ways] if alike(graph, graph_b) else None
 
 
 def _rows(equality: Equality, way: int, value: int, calls: Ints) -> Ints:

@@ -90,6 +90,10 @@ class Trace(Shown):
         found: list[int] = np.unique(nodes["graph"][np.isin(nodes["op"], types)]).tolist()
         return found
 
+    def table(self, name: str) -> Array:
+        """A table as it is in the file."""
+        return self._tables[name]
+
     def replaced(self, path: str, **tables: Array) -> "Trace":
         """The same trace under another name, with some of its tables replaced."""
         return Trace(path, {**self._tables, **tables}, self._read_values)

@@ -369,3 +369,15 @@ def test_a_page_stays_small_whatever_the_trace(tmp_path, two_culprits):
     assert len(text.encode()) < html_report.LARGEST
     cut = json.loads(re.search(r'"cut":(\{[^}]+\})', text)[1])
     assert cut["the items of other lists"] == 20_000 - html_report.ITEMS and cut["differing ops"]
+
+
+def test_a_cheap_recording_shows_what_its_culprit_stands_for(opened: Any, tmp_path: Path) -> None:
+    for name, change in (("a.h5", {}), ("b.h5", {"act": 1})):
+        record(
+            "h = MatMul x w; act = Relu h; out = MatMul act w", tmp_path / name, change=change, passes=lambda _: True
+        )
+    page = opened(compare(tmp_path / "a.h5", tmp_path / "b.h5"))
+    assert "MatMul (or an unrecorded op above it)" in page.inner_text("#verdict")
+    facts = page.inner_text("#culprit")
+    assert "or above it" in facts and "Relu act, program.py:2" in facts
+    assert "cheap recording (--ops suspects)" in page.inner_text("body")

@@ -78,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         xla=options.xla,
         data=options.data,
         wish=wish,
+        ops=options.ops,
     )
 
 
@@ -94,7 +95,7 @@ def _verify(options: argparse.Namespace, program: Path, arguments: list[str], ou
     from tfbisect import orchestrator, verification
 
     check_free(output, options.force)
-    what = orchestrator.Program(program, tuple(arguments), options.values, options.xla, options.data)
+    what = orchestrator.Program(program, tuple(arguments), options.values, options.xla, options.data, ops=options.ops)
     verified = verification.verify(what, output, force=options.force)
     say(verified.text)
     return verified.status if verified.same else 1 if verified.repeats else ERROR

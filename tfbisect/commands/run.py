@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
             output_to_stderr=options.quiet or (output is None and options.format not in (None, "terminal")),
             log=folder / "output.txt" if options.quiet else None,
             workers=options.workers or 0,
+            ops=options.ops,
         )
         watch = Watch(folder)
         compare = watch.watched(comparison.compare)
@@ -91,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
             outcome = orchestrator.find_divergence(
                 program, folder, options.times, compare, tell, force=options.force, every=options.all
             )
+            outcome = orchestrator.in_full(program, outcome, folder, compare, tell)
+            program = dataclasses.replace(program, ops="all")
             if options.values != "none":
                 outcome = orchestrator.measure(program, outcome, folder, compare, tell)
             outcome = orchestrator.expand(program, outcome, folder, compare, tell)

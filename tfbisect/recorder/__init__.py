@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
+from tfbisect.passed import ALL, CHOICES, SUSPECTS
 from tfbisect.recorder import treatment
 from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.policy import ValuePolicy, pattern
@@ -60,6 +61,7 @@ class _Request:
     program: str | None
     wish: Wish
     fresh_streams: bool = False  # see `record_afresh`
+    ops: str = ALL  # see `passed`
 
 
 class _Session(Listener):
@@ -73,6 +75,8 @@ class _Session(Listener):
             raise Usage(f"output {self.path}", found="no such folder", expected="an existing folder")
         if request.xla not in ("opaque", "expand"):
             raise Usage("xla", found=request.xla, expected="opaque or expand")
+        if request.ops not in CHOICES:
+            raise Usage("ops", found=request.ops, expected=" or ".join(CHOICES))
         pattern(request.values)
         self.wants_data = request.data
         self._request, self._wish, self._begun = request, request.wish, begun
@@ -275,12 +279,15 @@ class _Session(Listener):
                 self._recording = Recording(
                     writer, policy, request.program, self._begun.frame if self._begun else 0
                 )  # fmt: skip
+                self._recording.cheap = request.ops == SUSPECTS
                 options: dict[str, Any] = {"values": request.values, "xla": request.xla, "data": request.data}
                 options["reads"] = True
                 if self._begun is not None:
                     options["begun"] = self._begun[1:]
                 if steps is not None:
                     options["steps"] = steps
+                if request.ops != ALL:
+                    options["ops"] = request.ops
                 run = runinfo.at_start(request.program, list(request.argv), options)
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
@@ -295,7 +302,7 @@ class _Session(Listener):
             return TraceWriter(self.path, force=self._request.force)
         from tfbisect.recorder import against
 
-        self._other = against.other_run(load(self._wish.against), steps)
+        self._other = against.other_run(load(self._wish.against), steps, self._request.ops)
         return against.ComparingWriter(self.path, self._other, policy, force=self._request.force)
 
     def _start_watch(self, recording: "Recording") -> None:
@@ -367,7 +374,7 @@ class _Session(Listener):
 @contextlib.contextmanager
 def record(
     path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque",
-    data: bool = False, steps: str | None = None,
+    data: bool = False, steps: str | None = None, ops: str = ALL,
 ) -> Iterator[None]:  # fmt: skip
     """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
 
@@ -375,12 +382,13 @@ def record(
     regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file. xla:
     "opaque" leaves functions that XLA compiles as they are, one event for each result; "expand" runs and records them
     op by op without XLA, which is another program and may give other bits. steps: "FIRST:LAST" records only these steps
-    of the program op by op, without LAST; what runs in others runs as it is.
+    of the program op by op, without LAST; what runs in others runs as it is. ops: "suspects" takes no digests of ops
+    whose bits their inputs decide (elementwise and exact), which costs less and names an op or those above it.
 
     Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
     """
     wish = PLAIN if steps is None else Wish(Window.parse(steps))
-    session = _begin(_Request(path, values, force, xla, data, sys.argv, None, wish), _caller())
+    session = _begin(_Request(path, values, force, xla, data, sys.argv, None, wish, ops=ops), _caller())
     try:
         yield
     finally:
@@ -410,7 +418,7 @@ def step() -> None:
 
 def run_program(
     path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
-    force: bool = False, xla: str = "opaque", data: bool = False, wish: Wish = PLAIN,
+    force: bool = False, xla: str = "opaque", data: bool = False, wish: Wish = PLAIN, ops: str = ALL,
 ) -> int:  # fmt: skip
     """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
 
@@ -422,7 +430,7 @@ def run_program(
     file = Path(program)
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
-    session = _begin(_Request(path, values, force, xla, data, [str(program), *args], str(file), wish))
+    session = _begin(_Request(path, values, force, xla, data, [str(program), *args], str(file), wish, ops=ops))
     treatment.install_from_environment()
     status: list[int | None] = [None]
 

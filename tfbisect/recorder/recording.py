@@ -67,6 +67,7 @@ class Recording:
         self.stacks = stacks.Stacks(stacks.UserCode(program), writer.stack, outermost)
         self.active = True  # False once recording has ended: rows are thrown away
         self.broken = False
+        self.cheap = False  # no digests of ops whose bits their inputs decide
         self.live = True  # False outside the steps that are to be recorded: what runs is only followed
         self.ever_live = True  # False if nothing at all is recorded op by op
         self.watch: Watch | None = None  # hears of steps

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from tfbisect.errors import printable
 from tfbisect.model import Comparison, Culprit
 from tfbisect.reporters import Page
-from tfbisect.reporters._culprit import lines, workers
+from tfbisect.reporters._culprit import lines, subject, workers
 from tfbisect.reporters._text import place
 
 SUFFIXES = ("xml",)
@@ -66,7 +66,7 @@ def _name(culprit: Culprit, number: int) -> str:
 def _message(culprit: Culprit) -> str:
     where = f", {place(culprit.source)}" if culprit.source is not None else ""
     step = f", step {culprit.step}" if culprit.step is not None else ""
-    return f"{culprit.op_type} diverged first ({culprit.category}){where}{step}"
+    return f"{subject(culprit)} diverged first ({culprit.category}){where}{step}"
 
 
 def _clean(text: str) -> str:

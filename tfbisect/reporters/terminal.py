@@ -69,7 +69,7 @@ def _none(comparison: Comparison) -> str:
 
 
 def _headline(comparison: Comparison, culprit: Culprit, page: Page) -> str:
-    parts = [safe(culprit.op_type, page)]
+    parts = [safe(words.subject(culprit), page)]
     if culprit.source is not None:
         parts.append(f"line {culprit.source.line} of {safe(culprit.source.base, page)}")
     if culprit.step is not None:
@@ -84,7 +84,7 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
     if comparison.verdict == "identical" or not comparison.culprits:
         return
     culprit = comparison.culprits[0]
-    yield Text(f"  {safe(culprit.op_type, page)} {words.meaning(comparison, culprit.category)}.")
+    yield Text(f"  {safe(words.subject(culprit), page)} {words.meaning(comparison, culprit.category)}.")
     pairs: list[tuple[str, Text | str]] = []
     if culprit.source is not None:
         inside = f", in {culprit.source.function}" if culprit.source.function else ""
@@ -104,6 +104,11 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
         pairs.append(("seeds", safe(seeds, page)))
     pairs.append(("when", safe(words.when(culprit), page)))
     pairs.append(("evidence", safe(words.evidence(culprit), page)))
+    unrecorded = words.unrecorded(culprit)
+    for number, text in enumerate(unrecorded[: words.UNRECORDED]):
+        pairs.append(("" if number else "or above it", safe(text, page)))
+    if len(unrecorded) > words.UNRECORDED:
+        pairs.append(("", f"and {count(len(unrecorded) - words.UNRECORDED, 'more op')} that was not recorded"))
     if culprit.last_common:
         pairs.append(("follows", safe(culprit.last_common, page) + " (the last op that both runs have)"))
     pairs += [("writer " + run, safe(writer, page)) for run, writer in zip("AB", culprit.writers, strict=False)]
