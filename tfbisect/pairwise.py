@@ -50,7 +50,6 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
 
     Of two traces of one worker of a job nobody knows what the other workers put into collective ops: see `workers`.
     """
-    a, b = cheap.common(a, b)
     found = told(*crosscheck.settle(bisect(aligned(a, b))))
     count = max(processes(a.info), processes(b.info))
     if count < 2 or found.comparison.verdict == "identical":
@@ -97,7 +96,7 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
             )
     _check_schemes(a, b)
     check_steps((a, b))
-    found = pair(a, b, by_name=by_name)
+    found = pair(*cheap.common(a, b), by_name=by_name)
     _check_related(found)
     return found
 
