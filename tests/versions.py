@@ -3,8 +3,8 @@
 For each pair of TensorFlow and Python, one after the other: a new virtual environment outside the checkout, the package
 with its test extra and that TensorFlow, and the tests of `SELECTION`. Writes what came out into the table of README.md;
 rows of pairs that are not asked for stay as they are. A pair takes about five minutes and 2 GB, which are given back
-unless `--keep` names a folder; environments that are there are used again. `--list` only shows the pairs and the
-interpreters found. Exit status 1 if tests failed.
+unless `--keep` names a folder; environments that are there are used again. `--list` only shows what the table says of
+each pair and the interpreter found. Exit status 1 if tests failed.
 """
 
 import argparse
@@ -49,7 +49,7 @@ SELECTION = (
     "tests/e2e/test_demo.py",
 )
 COLUMNS = ("TensorFlow", "Python", "Keras", "NumPy", "result", "tests passed", "on")
-NOT_TRIED = "not tried"
+WORKS, NOT_TRIED = "works", "not tried"
 MINUTES = 20  # a pair's tests may take
 ASK = """
 import importlib.metadata as metadata, platform
@@ -169,7 +169,7 @@ def tried(pair: str, keep: Path | None, tests: Sequence[str]) -> Row:
             print(said[-3000:], flush=True)
             return Row(*versions, "no tests ran", "0", day)
         result, passed = outcome(report)
-    if result != "works":
+    if result != WORKS:
         print(said[-6000:], flush=True)
     return Row(*versions, result, passed, day)
 
@@ -181,7 +181,7 @@ def outcome(report: Path) -> tuple[str, str]:
     total, bad, skipped = (
         sum(int(suite.get(name, 0)) for name in names) for names in (("tests",), ("failures", "errors"), ("skipped",))
     )
-    result = f"{bad} failed" if bad else "works" if total > skipped else "no tests ran"
+    result = f"{bad} failed" if bad else WORKS if total > skipped else "no tests ran"
     return result, f"{total - bad - skipped}" + (f", {skipped} skipped" if skipped else "")
 
 
@@ -190,12 +190,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=pairs(), metavar="2.16/3.10", help="only these pairs")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where environments stay, to be used again")
     parser.add_argument("--tests", nargs="+", default=list(SELECTION), help="other tests; the table stays as it is")
-    parser.add_argument("--list", action="store_true", help="show the pairs and the interpreters found")
+    parser.add_argument("--list", action="store_true", help="show the pairs, results and interpreters")
     options = parser.parse_args(arguments)
     chosen = options.only or pairs()
     if options.list:
+        known = rows(README.read_text(encoding="utf-8"))
+        found = {minor: interpreter(minor) for minor in sorted({pair.split("/")[1] for pair in chosen})}
         for pair in chosen:
-            print(f"{pair:12}{interpreter(pair.split('/')[1]) or 'no such Python here'}")
+            result = known[pair].result if pair in known else NOT_TRIED
+            print(f"{pair:12}{result}, {found[pair.split('/')[1]] or 'no such Python here'}")
         return 0
     if options.keep is not None and options.keep.resolve().is_relative_to(ROOT):
         parser.error("--keep: the folder must lie outside the checkout")
@@ -203,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for pair in chosen:
         begin = time.monotonic()
         row = tried(pair, options.keep, options.tests)
-        bad += row.result not in ("works", NOT_TRIED)
+        bad += row.result not in (WORKS, NOT_TRIED)
         print(f"{row} {time.monotonic() - begin:.0f} s", flush=True)
         if options.tests == list(SELECTION) and row.result != NOT_TRIED:
             text = README.read_text(encoding="utf-8")
