@@ -106,7 +106,7 @@ def figures(seed: int) -> list[Figure]:
             "disk", "a disk that fills up, a folder that cannot be written or goes, two writers, a reader meanwhile",
             "all", passed,
             tests(f"{KILLED}::test_a_file_size_limit_is_a_full_disk", HOSTILE, SURVIVAL, "tests/unit/test_bad_input.py",
-                  "-k", "disk or folder or writer or replaced or reader or limit"),
+                  "-k", "disk or read_only or folder_that or another_writer or replaced or reader_while"),
         ),
         Figure(
             "truncation", "cut at every 1 % (an ended trace, a killed one)", "all", passed,

@@ -92,13 +92,14 @@ class _Session(Listener):
 
     def start(self) -> None:
         """Begin. What this TensorFlow lacks costs what stands on it (`private`), and is said; it is no error."""
+        if "tensorflow" in sys.modules:
+            self.open()  # a file that cannot be written is an error now, not a warning later
+            if self.failed:
+                return
         context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
         if context is not None and context._context_handle is not None and not self._request.fresh_streams:
             self._before = frozenset(_text(name) for name in context.list_function_names())
-        if "tensorflow" in sys.modules:
-            self.open()  # a file that cannot be written is an error now, not a warning later
-        if not self.failed:
-            self._hooks.install()
+        self._hooks.install()
 
     def stop(self, exit_status: int | None = None, reason: str | None = None) -> None:
         """End the trace and take the hooks out. A second call does nothing. Errors of tfbisect's own are only said."""
@@ -320,16 +321,16 @@ class _Session(Listener):
         vital = [name for name in missing if name.part == Part.ALL]
         if vital:
             self.failed = True
-            recording.give_up(private.sentence(vital), Part.ALL.value)
+            recording.give_up(f"{private.sentence(vital)}; see python -m tfbisect doctor", Part.ALL.value)
             self._hooks.remove()
             return
         idle = {Part.SESSIONS, Part.RESTORING, *(() if self.wants_data else (Part.DATA,))}  # told where it is met
         missing = [name for name in missing if name.part not in idle]
         for name in missing:
-            recording.unseen(private.version(), name.short, name.part.value)
+            recording.unseen(name.short, name.short, f"{private.version()} has none: {name.part.value}")
         if missing:
             costs = "; ".join(dict.fromkeys(name.part.value for name in missing))
-            say(f"{private.sentence(missing)}: {costs}")
+            say(f"{private.sentence(missing)}: {costs}; see python -m tfbisect doctor")
 
     def _writer(self, policy: "ValuePolicy", steps: str | None) -> "TraceWriter":
         from tfbisect.trace import TraceWriter, load

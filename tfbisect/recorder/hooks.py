@@ -129,13 +129,14 @@ class Hooks:
         if self._finder is not None:
             with contextlib.suppress(ValueError):
                 sys.meta_path.remove(self._finder)
+        attached = bool(self._lists)
         for callbacks in self._lists:
             with contextlib.suppress(ValueError):
                 callbacks.remove(self._callback)
         self._lists.clear()
         execute: Any = sys.modules.get(EXECUTE)
         context: Any = sys.modules.get(CONTEXT)
-        if execute is not None and context is not None:
+        if attached:
             current = context._context
             if current is None or not current._thread_local_data.op_callbacks:
                 execute.execute = execute.quick_execute
