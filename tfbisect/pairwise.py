@@ -91,8 +91,11 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
     """
     for each in (a, b):
         if not len(each.calls) or not len(each.events):
+            why = f" ({each.problems[0]})" if each.problems else ""
             raise EmptyTrace(
-                f"trace {each.path}", found="no recorded op", hint=f"python -m tfbisect info {os.fspath(each.path)}"
+                f"trace {each.path}",
+                found=f"no recorded op{why}",
+                hint=f"python -m tfbisect info {os.fspath(each.path)}",
             )
     _check_schemes(a, b)
     check_steps((a, b))

@@ -19,6 +19,7 @@ from tensorflow.python.framework import errors
 
 from tfbisect.errors import first_line
 from tfbisect.model import COMPILED_BY_XLA
+from tfbisect.recorder import private
 from tfbisect.recorder.controlflow import base
 
 SENDS, RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
@@ -121,6 +122,8 @@ def executed_graph(
 
     Raises NotToBeHad.
     """
+    if missing := private.lacking(private.Part.FUNCTIONS):
+        raise NotToBeHad(private.sentence(missing))
     definition = context.get_function_def(name)
     reason = must_not_be_probed(context, definition)
     if reason:
