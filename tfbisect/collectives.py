@@ -5,7 +5,7 @@ Looks at one run only, that of one worker; what the members put in is compared e
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,7 @@ class Member(NamedTuple):
     size: Ref | int  # members of the group; 0 if not known
 
 
+@lru_cache(maxsize=1024)  # asked for each difference
 def is_collective(op_type: str) -> bool:
     """Whether ops of a type take what others put in."""
     return _OPS.search(op_type) is not None

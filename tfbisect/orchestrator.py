@@ -115,7 +115,7 @@ def _record_alone(program: Program, trace: Path, stdout: int | None, stderr: int
         _end(process)
         raise
     status = 128 - status if status < 0 else status
-    return status, f"the recorded program ended with exit status {status}"
+    return status, f"the program ended with exit status {status}"
 
 
 def _record_job(program: Program, folder: Path, stdout: int | None, stderr: int | None) -> tuple[int, str]:
