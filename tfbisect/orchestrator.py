@@ -258,11 +258,10 @@ def in_full(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
     except TfbisectError as error:
         return _warned(outcome, f"a second pair, recorded in full, could not be compared: {error.message}")
     if found.verdict != "diverged":
-        return _warned(
-            outcome,
-            f"a second pair, recorded in full, was {found.verdict} ({shlex.join(map(str, traces))}): what is said here "
-            "is of the cheap pair, and the runs do not differ in every pair",
-        )
+        moves = ", and the runs do not differ in every pair" if found.verdict == "identical" else ""
+        told = f"a second pair, recorded in full, was {found.verdict} ({shlex.join(map(str, traces))})"
+        kept = _warned(outcome, f"{told}: what is said here is of the cheap pair{moves}")
+        return dataclasses.replace(kept, runs=outcome.runs + 2)
     told = _told_after_cheap(outcome.comparison, found) + f" ({shlex.join(map(str, outcome.traces))})"
     comparison = dataclasses.replace(
         found, warnings=(told, *found.warnings), extra={**found.extra, "cheap": outcome.comparison.to_json()}

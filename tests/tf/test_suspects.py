@@ -10,9 +10,11 @@ import tensorflow as tf
 from tf.recorded import View, bits
 
 import tfbisect
+from tfbisect import trace
 from tfbisect.errors import Usage
 from tfbisect.knowledge import is_exact_elementwise
 from tfbisect.model import Comparison, NodeFlag, SiteKind
+from tfbisect.recorder.against import other_run
 
 
 def recorded(path: Path, run: Callable[[], Any], ops: str = "suspects") -> View:
@@ -167,6 +169,8 @@ def test_what_cannot_be_compared_with_a_cheap_recording_is_said(tmp_path: Path) 
         tfbisect.compare(paths[0], paths[2], rtol=1e-3)
     with pytest.raises(Usage, match="hold the same ops"):
         tfbisect.compare(*paths)
+    with pytest.raises(Usage, match="--ops suspects, as asked for"):
+        other_run(trace.load(paths[1]), None, "suspects")
     with pytest.raises(Usage, match="all or suspects"), tfbisect.record(tmp_path / "d.h5", ops="some"):
         pass
 
