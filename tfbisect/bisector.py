@@ -4,7 +4,7 @@ Judges and ranks; what is shown of a culprit is made by `comparison`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from tfbisect.alignment import Alignment
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality, Finding, Outcome
 from tfbisect.flow import Flow
+from tfbisect.job import Job, processes
 from tfbisect.judgements import Judgement, Judgements, What, count, judged_by_parts
 from tfbisect.judging import Judge
 from tfbisect.model import OP_BY_OP, GraphKind, Node, SiteKind
@@ -55,6 +56,7 @@ class Findings:
     file_names: set[int]
     undecided: list[int]
     notes: list[str] = field(default_factory=list)
+    known: int = 0  # the call of A with the first difference that Python may have known; beyond all if there is none
 
     @property
     def differing(self) -> int:
@@ -63,25 +65,58 @@ class Findings:
 
 
 def bisect(alignment: Alignment) -> Findings:
-    """Judge every difference of two aligned runs and rank the culprits."""
-    return _Bisection(alignment).findings()
+    """Judge every difference of two aligned runs and rank the culprits.
+
+    If they are of one of several processes, what the others put into a collective op is not known.
+    """
+    counts = [processes(run.trace.info) for run in (alignment.a, alignment.b)]
+    return bisect_workers([alignment], counts)[0][0]
+
+
+def bisect_workers(alignments: Sequence[Alignment], counts: Sequence[int]) -> tuple[list[Findings], Job]:
+    """Judge every difference of two runs of a job, of each worker by itself, but for what workers do together.
+
+    alignments: of each worker's two traces. counts: how many processes made each run together.
+    """
+    each = [_Bisection(alignment) for alignment in alignments]
+    job = Job([bisection.equality for bisection in each], counts)
+    for worker, bisection in enumerate(each):
+        bisection.judge(job, worker)
+    reached = job.reached([bisection.links for bisection in each])
+    return [bisection.findings(there) for bisection, there in zip(each, reached, strict=True)], job
 
 
 class _Bisection:
+    """Of one worker: `judge`, which looks at all workers' inputs of collective ops, and then `findings`."""
+
+    judged: Judgements
+    _judge: Judge
+    _elsewhere: list[int]  # the mixtures that stand for differences of other workers
+
     def __init__(self, alignment: Alignment) -> None:
         self.alignment = alignment
         self.a, self.b = alignment.a, alignment.b
         self.equality = Equality(alignment)
         self.written = Written(alignment)
         self.pairs = self.equality.pairs
-        self._judge = Judge(self.equality, self.written)
         self._shuffled: set[int] = set()  # undecided values of Python's that are data in another order
 
-    def findings(self) -> Findings:
+    def judge(self, job: Job, worker: int) -> None:
+        """What each difference is, as far as its inputs tell."""
+        self._judge = Judge(self.equality, self.written, job, worker)
         self.judged = judged_by_parts(plain_receivers(self.equality, self._judge.alike), self._judge.judge)
-        links = self.judged.links(self.equality.mixtures)
+        self._elsewhere = job.elsewhere(worker)
+
+    @property
+    def links(self) -> Links:
+        """For each difference those that it comes from."""
+        return self.judged.links(self.equality.mixtures)
+
+    def findings(self, elsewhere: tuple[Collection[int], Collection[int]] = ((), ())) -> Findings:
+        """The culprits, ranked. elsewhere: the differences that reach results, and outputs, of other workers."""
+        links = self.links
         starts = self._circles(links)
-        effects = Effects(self.equality, links)
+        effects = Effects(self.equality, links, elsewhere)
         names = effects.file_names
         silent = self.judged.whats == What.QUIET
         silent[list(names)] = True
@@ -89,7 +124,7 @@ class _Bisection:
         self._settle_host_values(names, seen)
         self._break_circles(starts, seen)
         if self.judged.changes:
-            effects = Effects(self.equality, self.judged.links(self.equality.mixtures))
+            effects = Effects(self.equality, self.links, elsewhere)
         suspects = self._suspects(effects, names, seen)
         suspects += self._structure_at_results(seen, suspects)
         undecided = [number for number in self.judged.numbers(What.UNDECIDED) if number not in names]
@@ -100,7 +135,9 @@ class _Bisection:
             # Data in another order may as well have been shuffled without looking: then nobody can say.
             known = [each for each in suspects if self._known(each, first, effects, seen) and not self._shuffled]
             suspects = [replace(each, tier=1, contained=False) for each in known]
-        return Findings(_ranked(suspects, self._kin), self.judged, self.equality, effects, names, undecided)
+        ranked = _ranked(suspects, self._kin)
+        heard = seen.first(0, dead=True)
+        return Findings(ranked, self.judged, self.equality, effects, names, undecided, known=heard)
 
     def _known(self, suspect: Suspect, call: int, effects: Effects, seen: Seen) -> bool:
         """Whether Python may have known what came of a culprit before it made what a call takes."""
@@ -114,7 +151,7 @@ class _Bisection:
         """The receivers with which circles begin that explain nothing but themselves."""
         grounded = np.zeros(len(links), np.bool_)
         grounded[: len(self.pairs)] = self.judged.whats != What.RECEIVER
-        grounded[[number for number, _ in self.judged.with_finding()]] = True
+        grounded[[*(number for number, _ in self.judged.with_finding()), *self._elsewhere]] = True
         return circles.starts(links, grounded, len(self.pairs), lambda n: self._place(0, self.pairs[n][0]))
 
     def _break_circles(self, firsts: Sequence[int], seen: Seen) -> None:

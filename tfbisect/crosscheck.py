@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfbisect.bisector import Findings, Suspect
+from tfbisect.collectives import is_collective
 from tfbisect.flow import CALLS, OVERWRITES
 from tfbisect.judgements import Judgement, What
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
@@ -54,7 +55,7 @@ def inputs_of(run: Run, row: int) -> tuple[Digest, ...] | None:
         return None
     if node.flags & NodeFlag.STATEFUL and not (writes or flow.pure_read(number)):
         return None
-    if node.op.startswith(("Collective", "Nccl")):
+    if is_collective(node.op):
         return None
     call, path = run.event_call[row], run.event_path[row]
     found: list[Digest] = []
@@ -69,7 +70,10 @@ def inputs_of(run: Run, row: int) -> tuple[Digest, ...] | None:
                 return None
             rows = [write.row]
         else:
-            rows = leaves(run, terminal)
+            passed: list[Ref] = []
+            rows = leaves(run, terminal, passed)
+            between = (run.flow(ref.call).nodes[ref.node] for ref in passed)
+            found += [("not recorded", 0, each.op, each.attrs) for each in between]
         if rows is None:
             return None
         found += [_digest(run, each) for each in rows]

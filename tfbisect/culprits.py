@@ -24,14 +24,16 @@ from tfbisect.model import (
     Json,
     Node,
     NodeFlag,
+    Opaque,
     SiteKind,
     Source,
 )
-from tfbisect.provenance import Kind, Run, Terminal, Write
+from tfbisect.provenance import Kind, Ref, Run, Terminal, Write
 from tfbisect.seeds import pair_of_seeds, shift
 from tfbisect.snippets import Snippets
 from tfbisect.steps import Steps
 from tfbisect.tables import Array, dtype_name
+from tfbisect.upstream import above, leaves
 
 _REPLICA = re.compile(r"(?:^|/)replica_(\d+)(?:/|$)")
 DOWNSTREAM = 3  # culprits whose followers are all counted; of the others up to AT_LEAST
@@ -102,11 +104,15 @@ class Portraits:
         if rank < ILLUSTRATED:
             extra["code"] = {"ab"[at]: self._code(at, where) for at, where in self._sides(suspect)}
             extra["spread"] = spread(*values) if values is not None else None
+        if unrecorded := self._unrecorded(suspect):
+            extra["unrecorded"] = unrecorded
         seeds, seed_shift = self._seeds(suspect)
         if seeds is not None:
             extra["seeds"] = [{"graph": graph, "op": op} for graph, op in seeds]
         dtype = dtype_name(run.dtype(suspect.row))
         attrs = definition.parse(run.trace.definition(flow.graph.id, index)).attrs
+        if (hidden := run.trace.outside(flow.graph.id)) is not None:
+            attrs = {**attrs, "_XlaMustCompile": hidden.compiled}
         if seeds is not None:
             attrs |= dict(zip(("seed", "seed2"), seeds[0], strict=True))
         return Culprit(
@@ -129,7 +135,7 @@ class Portraits:
             difference=size,
             causes=self._causes(node, op_type, category, dtype, attrs, inputs, size, seed_shift),
             downstream=self._downstream(suspect, rank),
-            explanation=self._explanation(suspect, inputs, category),
+            explanation=self._explanation(suspect, inputs, category) + _between(len(unrecorded)),
             last_common=self._last_common(suspect) if category == "structure" else None,
             writers=self._writers(suspect),
             extra=extra,
@@ -163,9 +169,17 @@ class Portraits:
             return self._categories.of_host_value(None, finding.row)
         if finding.what == "state" and self._raced(suspect, finding):
             return "race"
+        if finding.what == "extra" and self._outside(suspect) is not None:
+            return "unknown"
         if finding.what == "attrs" and self._categories.set_up_differently and not node.flags & NodeFlag.RANDOM:
             return "environment"  # as where oneDNN rewrites what Eigen computes as it stands
         return of_finding(finding, node)
+
+    def _outside(self, suspect: Suspect) -> Opaque | None:
+        """Why the op is a function of which only one run's ops were recorded; XLA is a difference of the programs."""
+        run = self._runs[suspect.side]
+        hidden = run.trace.outside(run.node_of(suspect.row)[0].graph.id)
+        return None if hidden is None or hidden.compiled else hidden
 
     def _raced(self, suspect: Suspect, finding: Finding) -> bool:
         """Whether one of the writes that a read saw stands in a thread that may overtake it."""
@@ -209,9 +223,32 @@ class Portraits:
             ref_b = b.input_ref(b.event_call[other], flow_b, index_b, edge_b, b.event_path[other])
             terminal = a.terminal(ref_a)
             equal = self._equality.compare(ref_a, ref_b).status < 2
+            passed: list[Ref] = []
+            rows = leaves(a, terminal, passed)
+            if passed and rows is not None:
+                found += [_recorded_input(a, row, equal) for row in dict.fromkeys(rows)]
+                continue
             node = a.flow(terminal.ref.call).nodes[terminal.ref.node]
             found.append(InputState(_input_name(a, terminal, node), node.op, equal))
         return tuple(found)
+
+    def _unrecorded(self, suspect: Suspect) -> list[Json]:
+        """The ops that a cheap recording passed by between a culprit and what is recorded above it, nearest first."""
+        run = self._runs[suspect.side]
+        passed: list[Ref] = []
+        above(run, suspect.row, passed)
+        found = {}
+        for ref in passed:
+            flow = run.flow(ref.call)
+            node, source = flow.nodes[ref.node], run.source_of(ref.call, flow, ref.node)
+            function = "" if flow.graph.kind == GraphKind.EAGER else flow.graph.name
+            found[function, node.name, source] = {
+                "name": node.name,
+                "op_type": node.op,
+                "function": function,
+                "source": source.to_json() if source is not None else None,
+            }
+        return list(found.values())
 
     def _sides(self, suspect: Suspect) -> list[tuple[int, int]]:
         """(run, event) of a culprit in the runs that have it."""
@@ -249,6 +286,11 @@ class Portraits:
                 "constant": "a constant of the function differs: Python made it when the function was traced",
                 "edge": "it takes other values than in the other run",
             }[suspect.change.what]
+        if finding is not None and finding.what == "extra" and (hidden := self._outside(suspect)) is not None:
+            return (
+                f"its results differ; it was recorded from outside in run {'B' if suspect.side else 'A'} "
+                f"({hidden.reason}), so which of its ops began is not known"
+            )
         if finding is not None and finding.what != "host":
             return {
                 "extra": f"only run {'B' if suspect.side else 'A'} {self._alone(suspect)}, and a differing value was "
@@ -360,6 +402,23 @@ class Portraits:
             return 0
         effects = self._findings.effects
         return effects.downstream(suspect.number) if rank < DOWNSTREAM else len(effects.near(suspect.number, AT_LEAST))
+
+
+def _between(count: int) -> str:
+    """What the explanation of a culprit adds where ops above it were not recorded."""
+    if not count:
+        return ""
+    ops = "1 op" if count == 1 else f"{count} ops"
+    return f"; {ops} above it, between these and it, {'was' if count == 1 else 'were'} not recorded and may be to blame"
+
+
+def _recorded_input(run: Run, row: int, equal: bool) -> InputState:
+    """A recorded value that went into an op through others that were not recorded."""
+    flow, index, slot, _kind = run.node_of(row)
+    node = flow.nodes[index]
+    terminal = Terminal(Kind.EVENT, row, Ref(run.event_call[row], index, slot, run.event_path[row]))
+    name = _input_name(run, terminal, node) if run.event_call[row] >= 0 else node.name
+    return InputState(name, node.op, equal)
 
 
 def _forward(run: Run, flow: Flow, node: Node) -> ForwardOp | None:

@@ -3,6 +3,7 @@
 Looks down the chains of differences that `bisector` found; blames nothing.
 """
 
+from collections.abc import Collection
 from functools import cached_property
 
 import numpy as np
@@ -36,10 +37,15 @@ _WALK = 5000
 
 
 class Effects:
-    """The graph of differences, downwards. edges: for each difference, mixtures included, those that it comes from."""
+    """The graph of differences, downwards. edges: for each difference, mixtures included, those that it comes from.
 
-    def __init__(self, equality: Equality, edges: Links) -> None:
-        self._equality = equality
+    elsewhere: the differences that lead to results, and to outputs, of other workers.
+    """
+
+    def __init__(
+        self, equality: Equality, edges: Links, elsewhere: tuple[Collection[int], Collection[int]] = ((), ())
+    ) -> None:
+        self._equality, self._elsewhere = equality, elsewhere
         self.edges = edges
         self._events = len(equality.pairs)
 
@@ -66,7 +72,8 @@ class Effects:
         """How many differing events come from one."""
         return int(np.count_nonzero(self.below(start).mask[: self._events])) - (start < self._events)
 
-    def _above(self, targets: set[int]) -> Marks:
+    def above(self, targets: set[int]) -> Marks:
+        """All that some differences come from, themselves too."""
         # What is compared late can be made of many, in a mixture that no event is known to come from.
         late = {number for number in targets if number >= len(self.edges)}
         known = (targets - late) | self._equality.unmixed(late)
@@ -77,12 +84,12 @@ class Effects:
     @cached_property
     def to_results(self) -> Marks:
         """The differences that lead to the last value of a variable or to a function's result."""
-        return self._above(self._last_values() | self._function_results())
+        return self.above(self._last_values().union(self._function_results(), self._elsewhere[0]))
 
     @cached_property
     def to_outputs(self) -> Marks:
         """Those that lead to a value of an eager op which no recorded op took: Python may have used it."""
-        return self._above(self._loose_outputs())
+        return self.above(self._loose_outputs().union(self._elsewhere[1]))
 
     def _last_values(self) -> set[int]:
         run = self._equality.a
@@ -131,6 +138,9 @@ class Effects:
             if flow.nodes[node].op == "Identity" and all(self._is_read(edge) for edge in self.edges[number]):
                 continue  # `variable.numpy()`: what a variable held for a while is no result
             found.add(number)
+        for call, _other, edges in equality.passed_results:
+            if (call, 0) not in a.takers:
+                found.update(edges)
         return found
 
     @cached_property

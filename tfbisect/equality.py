@@ -5,6 +5,7 @@ Blames nothing: `bisector` does. All walks are iterative and remembered.
 
 import enum
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +14,14 @@ import numpy.typing as npt
 from tfbisect.alignment import Alignment
 from tfbisect.differences import Numbers, Pairs
 from tfbisect.flow import CALLS, EXITS, MERGES, Flow
-from tfbisect.model import CallState, SiteKind, Source
+from tfbisect.model import CallState, NodeFlag, SiteKind, Source
 from tfbisect.provenance import Handle, Kind, Ref, Terminal, Write
 from tfbisect.reach import gathered
 from tfbisect.upstream import above, leaves
 
 MANY = 8  # origins beyond which a difference gets a node of its own in the graph of differences
 KEPT = 64  # differences that an explanation names
+_PASSED = int(NodeFlag.PASSED)
 
 
 class Status(enum.IntEnum):
@@ -131,6 +133,22 @@ class Equality:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def passed_results(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """(call in A, call in B, the differences that went into it) of eager ops that a cheap recording passed by."""
+        found: list[tuple[int, int, tuple[int, ...]]] = []
+        graphs = self.a.trace.graphs
+        passed = {
+            n for n in set(self.a.graph_of) if graphs[n].op >= 0 and graphs[n].nodes[graphs[n].op].flags & _PASSED
+        }
+        for call in (call for call, graph in enumerate(self.a.graph_of) if graph in passed):
+            other = self.alignment.call_to_b[call]
+            one, two = self.a.result(call, 0), self.b.result(other, 0) if other >= 0 else None
+            if one is not None and two is not None:
+                edges = self.compare(one, two).edges
+                found += [(call, other, edges)] if edges else []
+        return found
+
     def compare(self, ref_a: Ref, ref_b: Ref) -> Outcome:
         """How an output of A compares with an output of B."""
         one, two = self.a.terminal(ref_a), self.b.terminal(ref_b)
@@ -234,8 +252,14 @@ class Equality:
     def _plan(self, one: Terminal, two: Terminal) -> tuple[list[tuple[Ref, Ref]], bool] | Outcome:
         """(pairs of outputs to compare, whether they only tell why another choice was made)"""
         a, b = self.a, self.b
-        op_a, op_b = (run.flow(t.ref.call).nodes[t.ref.node].op for run, t in ((a, one), (b, two)))
+        node_a, node_b = (run.flow(t.ref.call).nodes[t.ref.node] for run, t in ((a, one), (b, two)))
+        op_a, op_b = node_a.op, node_b.op
         parts_a, parts_b = a.parts(one.ref), b.parts(two.ref)
+        if (node_a.flags | node_b.flags) & _PASSED:
+            alike = (op_a, node_a.attrs, one.ref.slot) == (op_b, node_b.attrs, two.ref.slot)
+            if not alike or len(parts_a.values) != len(parts_b.values):
+                return UNKNOWN
+            return list(zip(parts_a.values, parts_b.values, strict=True)), False
         if op_a != op_b:
             return self._flat(one, two)
         if op_a in EXITS and parts_a.choice != parts_b.choice:
@@ -281,6 +305,8 @@ class Equality:
             return Outcome(Status.DIFFERS, (), finding)
         extra_a, extra_b = self._explain_all(0, rows_a), self._explain_all(1, rows_b)
         edges = extra_a.edges | extra_b.edges
+        if bits is None and not edges and not self._compiled(rows_a, rows_b):
+            return UNKNOWN  # the same function, recorded in two ways
         if edges:
             return Outcome(Status.DIFFERS, tuple(sorted(edges)))
         if extra_a.unknown or extra_b.unknown:
@@ -290,6 +316,13 @@ class Equality:
         if bits is None:
             return UNKNOWN
         return Outcome(Status.DIFFERS, (), Finding("edge"))
+
+    def _compiled(self, *rows: list[int]) -> bool:
+        """Whether one of these events is the result of a function that XLA compiled."""
+        graphs = (
+            (run.trace, run.node_of(row)[0].graph.id) for run, each in zip(self.runs, rows, strict=True) for row in each
+        )
+        return any((hidden := trace.outside(graph)) is not None and hidden.compiled for trace, graph in graphs)
 
     def instead_of_host_value(self, side: int, ref: Ref) -> Outcome:
         """Why one run took an op's value where the other took one of Python's, if the bits differ."""

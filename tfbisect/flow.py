@@ -40,6 +40,8 @@ CALLS = frozenset({
     "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "MapDefun", "SymbolicGradient",
 })  # fmt: skip
 _REF_VARIABLES = frozenset({"VariableV2", "Variable", "TemporaryVariable"})
+_PASSED = int(NodeFlag.PASSED)
+MOST_PARTS = 200  # values that an input is made of beyond which it takes a walk
 
 
 class Role(enum.IntEnum):
@@ -78,7 +80,7 @@ class Flow:
     def __init__(self, graph: Graph, sites: Mapping[tuple[int, int, int], int], dtypes: Sequence[int]) -> None:
         self.graph, self.nodes, self.sites, self._dtypes = graph, graph.nodes, sites, dtypes
         self._targets: dict[tuple[int, int], Target] = {}
-        self._ways: dict[int, list[tuple[int, int]]] = {}
+        self._ways: dict[int, list[tuple[int, int, int]]] = {}
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -149,14 +151,37 @@ class Flow:
         # if it has one, is derived from the op and its inputs, so it is never blamed.
         return Target(Role.FORWARD, number, slot, -1)
 
-    def ways(self, node: int) -> list[tuple[int, int]]:
-        """For each data input of a node a `Way` and what it needs."""
+    def ways(self, node: int) -> list[tuple[int, int, int]]:
+        """For each data input of a node its place, a `Way` and what that needs.
+
+        An input that a cheap recording passed by has one for each value that it is made of.
+        """
         found = self._ways.get(node)
         if found is None:
-            found = self._ways[node] = [
-                self._way(node, place, edge) for place, edge in enumerate(self.data_inputs(node))
-            ]
+            found = self._ways[node] = []
+            for place, edge in enumerate(self.data_inputs(node)):
+                ways = self._ways_to(node, place, edge)
+                found += [(place, *way) for way in ways]
         return found
+
+    def _ways_to(self, node: int, place: int, edge: Edge) -> Sequence[tuple[int, int]]:
+        """The ways to what an input is made of; the one walk, where it takes a walk to any of them."""
+        found: dict[tuple[int, int], None] = {}
+        waiting, seen = [edge], {edge}
+        while waiting:
+            here = waiting.pop()
+            target = self.target(here.src, here.slot)
+            passed = self.flags[target.node] & _PASSED and self.nodes[target.node].frame == self.nodes[node].frame
+            if target.role == Role.FORWARD and passed and len(seen) < MOST_PARTS:
+                parts = [each for each in reversed(self.data_inputs(target.node)) if each not in seen]
+                seen.update(parts)
+                waiting += parts
+                continue
+            way = self._way(node, place, here)
+            if way[0] == Way.WALK:
+                return [way]
+            found[way] = None
+        return list(found)
 
     def _way(self, node: int, place: int, edge: Edge) -> tuple[int, int]:
         target = self.target(edge.src, edge.slot)

@@ -3,17 +3,18 @@
 Reads them, and knows of their meaning only what the superblock says; the file itself is never changed.
 """
 
-import io
 import os
 import struct
 from typing import Any
+
+from tfbisect import storage
 
 SUPERBLOCK = 3  # the version of those that are written in SWMR mode
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class FileImage:
-    """What h5py needs of a file object.
+    """What h5py needs of a file object, of a local file or of one behind a URL.
 
     A file whose writer was killed, or still runs, is marked in its superblock, and HDF5 opens it in SWMR mode only. In
     that mode HDF5 1.14 hangs at a wrong checksum: it tries again 100 times and doubles the pause from time to time. So
@@ -22,7 +23,7 @@ class FileImage:
     """
 
     def __init__(self, name: str) -> None:
-        self._file = io.FileIO(name)
+        self._file = storage.opened(name)
         self._at = 0
         self.superblock = self._file.read(48)
         self.is_hdf5 = self.superblock[:8] == _SIGNATURE
@@ -36,13 +37,13 @@ class FileImage:
     @property
     def size(self) -> int:
         """Of the file, now: it may grow."""
-        return os.fstat(self._file.fileno()).st_size
+        return storage.size(self._file)
 
     def close(self) -> None:
         self._file.close()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = self._file.seek(offset, whence)
+        self._at = int(self._file.seek(offset, whence))
         return self._at
 
     def tell(self) -> int:

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tfbisect.collectives import is_collective
 from tfbisect.equality import EQUAL, UNKNOWN, Equality, Finding, Outcome, Status, combined
 from tfbisect.files import READERS, Saved
 from tfbisect.flow import CALLS, OVERWRITES, STRING, VARIANT, Flow, Way
+from tfbisect.job import Job
 from tfbisect.judgements import Judgement, What
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.pipelines import Pipelines
@@ -23,15 +25,16 @@ from tfbisect.stores import Stores
 from tfbisect.written import Written
 
 _FILLS = re.compile(r"LookupTable(Import|Insert)|InitializeTable(V2)?$")  # a table with keys and values
-_COLLECTIVES = frozenset({"NcclAllReduce", "NcclReduce", "NcclBroadcast"})
 _HOST, _WRITER = int(NodeFlag.HOST), int(NodeFlag.WRITER)
 
 
 class Judge:
-    """Judges the differences of two aligned runs one by one. written: the changes between their functions."""
+    """Judges the differences of two aligned runs one by one. written: the changes between their functions; they are of
+    the `worker`-th worker of the job."""
 
-    def __init__(self, equality: Equality, written: Written) -> None:
+    def __init__(self, equality: Equality, written: Written, job: Job, worker: int) -> None:
         self.equality, self.written, self.alignment = equality, written, equality.alignment
+        self._job, self._worker = job, worker
         self.a, self.b = equality.a, equality.b
         self.pairs = equality.pairs
         self._saved = Saved(equality)
@@ -66,7 +69,17 @@ class Judge:
             # What is not known of its inputs are variables that it wrote itself, unseen.
             if self.written.change(graphs[0].id, graphs[1].id) is not None:
                 return Judgement(What.CULPRIT, finding=Finding("written", 0, row))
+        if is_collective(graphs[0].nodes[self.a.node_of(row)[1]].op):
+            return self._verdict(outcome, "what other workers put into it was not recorded")
+        if outcome.status < Status.UNKNOWN and not self._job.alone and self._hides_collectives(row):
+            reason = "what ran inside it was not seen, and may have taken what other workers made"
+            return Judgement(What.UNDECIDED, reason=reason)
         return self._verdict(outcome)
+
+    def _hides_collectives(self, row: int) -> bool:
+        """Whether collective ops may have run unseen inside an op."""
+        flow, node, _slot, _kind = self.a.node_of(row)
+        return flow.graph.kind == GraphKind.OPAQUE or flow.nodes[node].op in CALLS
 
     def _constant(self, row: int, other: int) -> Judgement:
         """A constant of a function: Python's, unless TensorFlow made it of others."""
@@ -97,13 +110,13 @@ class Judge:
             return Judgement(What.RECEIVER, edges)
         return Judgement(What.UNDECIDED, reason="it is folded from equal constants and something that was not recorded")
 
-    def _verdict(self, outcome: Outcome) -> Judgement:
+    def _verdict(self, outcome: Outcome, unknown: str = "an input of it was not recorded") -> Judgement:
         if outcome.edges:
             return Judgement(What.RECEIVER, outcome.edges, outcome.finding)
         if outcome.finding is not None:
             return Judgement(What.CULPRIT, finding=outcome.finding)
         if outcome.status == Status.UNKNOWN:
-            return Judgement(What.UNDECIDED, reason="an input of it was not recorded")
+            return Judgement(What.UNDECIDED, reason=unknown)
         return Judgement(What.CULPRIT, entry=outcome.status == Status.ENTRY)
 
     def _argument(self, row: int, other: int) -> Outcome:
@@ -128,7 +141,7 @@ class Judge:
         flow_a, flow_b = a.flow_of_graph(graph_a), b.flow_of_graph(graph_b)
         call_a, call_b, path = a.event_call[row], b.event_call[other], a.event_path[row]
         ways = flow_a.ways(node_a)
-        if len(ways) != len(flow_b.data_inputs(node_b)):
+        if len(flow_a.data_inputs(node_a)) != len(flow_b.data_inputs(node_b)):
             return Outcome(Status.DIFFERS, (), Finding("attrs", 0, row))
         if flow_a.nodes[node_a].op in READERS and (saved := self._saved.before(call_a)):
             return Outcome(Status.DIFFERS, saved)
@@ -136,7 +149,8 @@ class Judge:
         slow: list[Outcome] = []
         same = self.alike(graph_a, graph_b)
         partners, numbers = self.alignment.event_to_b, self.equality.number_of
-        for place, (way, value) in enumerate(ways):
+        walked = -1
+        for place, way, value in ways:
             at = -1
             # In functions of equal structure the partner of an input's event is the event of the partner's input.
             if not same or way == Way.WALK:
@@ -153,15 +167,16 @@ class Judge:
                 number = numbers.get(at)
                 if number is not None:
                     edges.append(number)
-            else:
+            elif place != walked:
+                walked = place
                 slow.append(self._input(row, other, flow_a, flow_b, place))
         flags = flow_a.flags[node_a]
         if flags & _HOST or flow_a.nodes[node_a].op in CALLS:
             slow += self._callbacks(call_a)
         if kind == SiteKind.WRITE:
             slow += self._stores.earlier_writes(row, other)
-        if flow_a.nodes[node_a].op in _COLLECTIVES or flow_a.nodes[node_a].op.startswith("Collective"):
-            slow += self._other_members(row, other)
+        if is_collective(flow_a.nodes[node_a].op):
+            slow += self._job.inputs(self._worker, row, other)
         if not slow:
             return Outcome(Status.DIFFERS, tuple(edges)) if edges else EQUAL
         return combined([Outcome(Status.DIFFERS, tuple(edges)), *slow] if edges else slow)
@@ -261,19 +276,6 @@ class Judge:
         inner = self._inner.get(call)
         if inner:
             yield Outcome(Status.DIFFERS, tuple(inner))
-
-    def _other_members(self, row: int, other: int) -> Iterator[Outcome]:
-        """What the other replicas put into a collective op is an input of each of its members."""
-        a, b = self.a, self.b
-        call_a, call_b = a.event_call[row], b.event_call[other]
-        flow, number, _slot, _kind = a.node_of(row)
-        flow_b, number_b, _slot_b, _kind_b = b.node_of(other)
-        mine = a.members(call_a, flow, number, a.event_path[row])
-        theirs = b.members(call_b, flow_b, number_b, b.event_path[other])
-        if len(mine) != len(theirs) or a.group_size(call_a, flow, number, a.event_path[row]) > len(mine):
-            yield UNKNOWN  # members in other processes
-        for one, two in zip(mine, theirs, strict=False):
-            yield self.equality.compare(one, two)
 
     @cached_property
     def _inner(self) -> dict[int, list[int]]:

@@ -16,11 +16,13 @@ import xxhash
 from tfbisect import trace
 from tfbisect.alignment import Alignment, host_values
 from tfbisect.bisector import Findings, Suspect
+from tfbisect.cheap import is_cheap
 from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
 from tfbisect.drawing import DRAWN
+from tfbisect.errors import Usage
 from tfbisect.judgements import What
 from tfbisect.model import Comparison, Coverage, Culprit, Json
-from tfbisect.outcomes import MANY_RUNS, CrossCheck, Doubt, EventGroups, ManyRuns, RunPair
+from tfbisect.outcomes import MANY_RUNS, CrossCheck, EventGroups, ManyRuns, RunPair, doubt
 from tfbisect.pairwise import Pair, compare_pair, environment_of, opaque_of
 from tfbisect.provenance import Run
 from tfbisect.remarks import SHOWN, not_listed
@@ -29,17 +31,9 @@ from tfbisect.tables import Trace
 Ints = npt.NDArray[np.int64]
 Path = str | os.PathLike[str]
 
-CHANCES = (0.5, 0.2, 0.1, 0.05, 0.01)
-SURE = 0.95
 MORE_PAIRS = 3  # of runs that are compared with each other because grouping shows what the first run hides
 NAMED = 10
 MORE_EVENTS = 20_000  # events that the first run has not, by which two runs are told apart
-
-
-def doubt(pairs: int, agreeing: int) -> Doubt:
-    """What `pairs` compared pairs leave open, of which `agreeing` agreed."""
-    unseen = tuple((p, (1 - p) ** pairs) for p in CHANCES)
-    return Doubt(pairs, agreeing, unseen, 1 - (1 - SURE) ** (1 / pairs) if pairs else 1.0)
 
 
 def compare_many(paths: Sequence[Path]) -> Comparison:
@@ -116,6 +110,9 @@ class _ManyRuns:
     def _compare_with(self, first: Trace, number: int) -> Json:
         """Compares a run with the first one and lets go of it; -> its `info`."""
         other = trace.load(self.paths[number])
+        if is_cheap(other) != is_cheap(first):
+            found = f"{self.paths[number if is_cheap(other) else 0]} of --ops suspects among others"
+            raise Usage("compare", found=found, expected="three traces or more that hold the same ops")
         pair = compare_pair(first, other)
         self._add((0, number), pair)
         self._note_outputs(pair.findings)

@@ -54,6 +54,7 @@ class NodeFlag(enum.IntFlag):
     HOSTVALUE = 64  # not an op: a value that Python handed in, named after the first op that took it
     LAST_ONLY = 128  # writes a variable in a loop, and only the last of its writes has an event
     ENTERING = 256  # not an op: what a variable held, or an op had made, when the recorded steps began
+    PASSED = 512  # not recorded, as a cheap recording was asked for: its bits are decided by those of its inputs
 
 
 class SiteKind(enum.IntEnum):
@@ -396,6 +397,9 @@ class Culprit:
 _CULPRIT_KEYS = frozenset(Culprit.__dataclass_fields__) - {"extra"}
 
 
+COMPILED_BY_XLA = "compiled by XLA as one cluster"
+
+
 @dataclass(frozen=True, slots=True)
 class Opaque:
     """Something that ran and was not seen, and why."""
@@ -405,6 +409,11 @@ class Opaque:
     reason: str
     count: int = 1
     source: Source | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it was not seen because XLA compiles it."""
+        return self.reason == COMPILED_BY_XLA
 
     def to_json(self) -> Json:
         return {

@@ -119,7 +119,8 @@ def comparison_card(data: Mapping[str, Any]) -> Card:
     blocks: list[Facts | Grid] = []
     sentence = f"{coverage['compared']:,} values compared"
     if data["verdict"] == "diverged" and culprits:
-        sentence = f"first at {culprits[0]['op_type']}{_where(culprits[0])}"
+        above = " (or an unrecorded op above it)" if culprits[0].get("unrecorded") else ""
+        sentence = f"first at {culprits[0]['op_type']}{above}{_where(culprits[0])}"
         blocks += _culprit(culprits[0])
         others = [(each["op_type"], _where(each).lstrip(", "), each["category"]) for each in culprits[1:]]
         if others:
@@ -137,9 +138,12 @@ def comparison_card(data: Mapping[str, Any]) -> Card:
     return Card(data["verdict"], sentence, blocks)
 
 
+def _line(source: Mapping[str, Any] | None) -> str:
+    return f"line {source['line']} of {source['file'].replace(chr(92), '/').rsplit('/', 1)[-1]}" if source else ""
+
+
 def _where(culprit: Mapping[str, Any]) -> str:
-    source = culprit["source"]
-    line = f", line {source['line']} of {source['file'].replace(chr(92), '/').rsplit('/', 1)[-1]}" if source else ""
+    line = f", {_line(culprit['source'])}" if culprit["source"] else ""
     return line + (f", step {culprit['step']}" if culprit["step"] is not None else "")
 
 
@@ -162,6 +166,9 @@ def _culprit(culprit: Mapping[str, Any]) -> list[Facts | Grid]:
     if culprit["inputs"]:
         inputs = [(i["op_type"], i["name"], "equal" if i["equal"] else "differs") for i in culprit["inputs"]]
         blocks.append(Grid("Its inputs", ("op", "name", "in both runs"), inputs, False))
+    if unrecorded := culprit.get("unrecorded"):
+        ops = [(each["op_type"], each["name"], _line(each["source"])) for each in unrecorded]
+        blocks.append(Grid("Not recorded, above it: one of these may be to blame", ("op", "name", "line"), ops, False))
     return blocks
 
 

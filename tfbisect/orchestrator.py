@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfbisect import launcher
 from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit
+from tfbisect.passed import ALL
 
 Compare = Callable[..., Comparison]
 """Takes the paths of two traces or more."""
@@ -46,6 +48,8 @@ class Program:
     output_to_stderr: bool = False
     log: Path | None = None
     options: tuple[str, ...] = ()  # further options of `record`
+    workers: int = 0  # processes that make one run together; 0: one, and no cluster
+    ops: str = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ def record_command(program: Program, trace: Path, *options: str) -> list[str]:
     """The command that records one run of a program in a fresh process."""
     command = [sys.executable, "-m", "tfbisect", "record", "-o", str(trace), "--values", program.values]
     data = ["--data"] if program.data else []
-    command += ["--xla", program.xla, *data, *program.options, *options]
+    ops = [] if program.ops == ALL else ["--ops", program.ops]
+    command += ["--xla", program.xla, *data, *ops, *program.options, *options]
     return [*command, str(program.path), *program.arguments]
 
 
@@ -78,32 +83,68 @@ def record_once(program: Program, trace: Path, say: Say) -> int:
     """Record one run of the program into `trace` in a fresh process; -> its exit status (128 + n: ended by signal n).
 
     The program's output, its traceback too, passes through untouched. Raises CannotWrite if no trace came of it.
+    With `workers` a run is a job of so many processes, and `trace` a folder: worker0.h5, worker1.h5, ...
     """
-    command = record_command(program, trace)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     with contextlib.ExitStack() as stack:
         stderr = None if program.log is None else stack.enter_context(program.log.open("wb"))
         stdout = (sys.stderr if stderr is None else stderr).fileno() if program.output_to_stderr else None
-        process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
-        try:
-            status = process.wait()
-        except BaseException:
-            _end(process)
-            raise
-    if status < 0:
-        status = 128 - status
+        record = _record_job if program.workers else _record_alone
+        status, ended = record(program, trace, stdout, None if stderr is None else stderr.fileno())
     if status and program.log is not None:
         sys.stderr.write(program.log.read_text(encoding="utf-8", errors="replace"))
-    if status:
-        say(f"the program ended with exit status {status}; what it did up to there is in the trace")
-    if not trace.exists():
+    missing = [each for each in _files(program, trace) if not each.exists()]
+    if missing:
         raise CannotWrite(
-            f"trace {trace}",
-            found=f"nothing: the recorded program ended with exit status {status} before anything was written",
+            f"trace {missing[0]}",
+            found=f"nothing: {ended} before anything was written",
             hint=f"see whether it runs by itself: {shlex.join(['python', str(program.path), *program.arguments])}",
         )
+    if status:
+        say(f"{ended}; what it did up to there is in the trace")
     return status
+
+
+def _record_alone(program: Program, trace: Path, stdout: int | None, stderr: int | None) -> tuple[int, str]:
+    """(exit status, how it ended)"""
+    process = subprocess.Popen(record_command(program, trace), stdout=stdout, stderr=stderr)
+    try:
+        status = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    status = 128 - status if status < 0 else status
+    return status, f"the program ended with exit status {status}"
+
+
+def _record_job(program: Program, folder: Path, stdout: int | None, stderr: int | None) -> tuple[int, str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    commands = [record_command(program, each) for each in _files(program, folder)]
+    ended = launcher.run_job(
+        commands,
+        sys.stdout.fileno() if stdout is None else stdout,
+        sys.stderr.fileno() if stderr is None else stderr,
+    )
+    if ended.failed < 0:
+        return 0, "a worker ended with exit status 0"
+    status = ended.statuses[ended.failed]
+    return 128 - status if status < 0 else status, f"{launcher.told(ended)}, and the others were ended"
+
+
+def _run_path(program: Program, folder: Path, name: str) -> Path:
+    """Where a run is recorded: a trace, or a folder with one a worker."""
+    return folder / (name if program.workers else f"{name}.h5")
+
+
+def _files(program: Program, path: Path) -> list[Path]:
+    """The traces of a run."""
+    return [path / f"worker{number}.h5" for number in range(program.workers)] if program.workers else [path]
+
+
+def _forget(program: Program, path: Path) -> None:
+    for each in _files(program, path):
+        each.unlink(missing_ok=True)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -134,12 +175,13 @@ def find_divergence(
     if times < 2:
         raise Usage("--times", found=times, expected="2 or more: one run has nothing to be compared with")
     check_program(program.path)
-    traces = [folder / f"run{number}.h5" for number in range(1, times + 1)]
+    traces = [_run_path(program, folder, f"run{number}") for number in range(1, times + 1)]
     for trace in traces:
-        if trace.exists() and not force:
-            raise OutputExists(f"trace {trace}", found="a file that is there already")
+        there = next((each for each in _files(program, trace) if each.exists()), None)
+        if there is not None and not force:
+            raise OutputExists(f"trace {there}", found="a file that is there already")
     for trace in traces:
-        trace.unlink(missing_ok=True)  # else a run that leaves no trace would be taken for an older one
+        _forget(program, trace)  # else a run that leaves no trace would be taken for an older one
     undecided: Outcome | None = None
     statuses: list[int] = []
     for number, trace in enumerate(traces, 1):
@@ -170,12 +212,12 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
     say(f"the values of {wanted.op_type} were not kept: recording again with them, {PAIRS_FOR_VALUES} pairs at most")
     again = dataclasses.replace(program, values=values_pattern(wanted))
     again_folder = Path(tempfile.mkdtemp(prefix="values-", dir=folder))
-    first = again_folder / "first.h5"
+    first = _run_path(again, again_folder, "first")
     reason = "it did not differ again"
     try:
         record_once(again, first, say)
         for pair in range(1, PAIRS_FOR_VALUES + 1):
-            other = again_folder / f"second{pair}.h5"
+            other = _run_path(again, again_folder, f"second{pair}")
             record_once(again, other, say)
             same = _same_measured(wanted, compare(first, other))
             if same is not None and same.difference is not None:
@@ -185,7 +227,7 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
                 extra = {**wanted.extra, "spread": same.extra.get("spread")}
                 found = dataclasses.replace(wanted, difference=difference, extra=extra)
                 return _with_culprits(outcome, (found, *culprits[1:]))
-            other.unlink(missing_ok=True)
+            _forget(again, other)
     except TfbisectError as error:
         reason = error.message
     shutil.rmtree(again_folder, ignore_errors=True)
@@ -193,6 +235,57 @@ def measure(program: Program, outcome: Outcome, folder: Path, compare: Compare, 
         f"{wanted.op_type}: the size of its difference is not known, since its values were not kept; "
         f"recorded again with values in up to {PAIRS_FOR_VALUES} pairs: {reason}"
     )
+    return _warned(outcome, warning)
+
+
+def in_full(program: Program, outcome: Outcome, folder: Path, compare: Compare, say: Say) -> Outcome:
+    """The outcome of a second pair in which every op is recorded, where a cheap pair differed.
+
+    Where the runs part may move from pair to pair: what the second one names stands, and a warning says whether it is
+    what the first one named, whose comparison is `cheap` in the JSON. Where the second pair does not diverge, or cannot
+    be compared, the first one's outcome stays, with a warning.
+    """
+    if program.ops == ALL or outcome.comparison.verdict == "identical":
+        return outcome
+    say("the cheap pair differs: recording a second pair in full")
+    full = Path(tempfile.mkdtemp(prefix="full-", dir=folder))
+    traces = full / "run1.h5", full / "run2.h5"
+    again = dataclasses.replace(program, ops=ALL)
+    statuses: list[int] = []
+    try:
+        statuses += [record_once(again, trace, say) for trace in traces]
+        found = compare(*traces)
+    except TfbisectError as error:
+        return _warned(outcome, f"a second pair, recorded in full, could not be compared: {error.message}")
+    if found.verdict != "diverged":
+        moves = ", and the runs do not differ in every pair" if found.verdict == "identical" else ""
+        told = f"a second pair, recorded in full, was {found.verdict} ({shlex.join(map(str, traces))})"
+        kept = _warned(outcome, f"{told}: what is said here is of the cheap pair{moves}")
+        return dataclasses.replace(kept, runs=outcome.runs + 2)
+    told = _told_after_cheap(outcome.comparison, found) + f" ({shlex.join(map(str, outcome.traces))})"
+    comparison = dataclasses.replace(
+        found, warnings=(told, *found.warnings), extra={**found.extra, "cheap": outcome.comparison.to_json()}
+    )
+    return Outcome(comparison, traces, outcome.runs + 2, (*outcome.statuses, *statuses))
+
+
+def _told_after_cheap(cheap: Comparison, found: Comparison) -> str:
+    """How what a pair recorded in full names goes with what the cheap pair before it named."""
+    begun = "this is a second pair, recorded in full: the cheap pair before it"
+    if not cheap.culprits:
+        return f"{begun} differed too, and no op could be named"
+    before, now = cheap.culprits[0], found.culprits[0]
+    line = f" at line {before.source.line}" if before.source is not None else ""
+    named = f"{begun} named {before.op_type}{line}"
+    above = before.extra.get("unrecorded", ())
+    if _identity(before) == _identity(now):
+        return f"{named}, the same op"
+    if any((each["function"], each["name"]) == (now.function, now.name) for each in above):
+        return f"{named} or one of {len(above)} unrecorded ops above it, of which it is one"
+    return f"{named}, which is another op: where the runs part moves from pair to pair"
+
+
+def _warned(outcome: Outcome, warning: str) -> Outcome:
     comparison = dataclasses.replace(outcome.comparison, warnings=(*outcome.comparison.warnings, warning))
     return dataclasses.replace(outcome, comparison=comparison)
 
@@ -209,8 +302,8 @@ def expand(program: Program, outcome: Outcome, folder: Path, compare: Compare, s
         return outcome
     say("what differs is compiled by XLA as one piece: recording a pair op by op without XLA, which is another program")
     inside = Path(tempfile.mkdtemp(prefix="without-xla-", dir=folder))
-    traces = [inside / "first.h5", inside / "second.h5"]
     again = dataclasses.replace(program, xla="expand")
+    traces = [_run_path(again, inside, name) for name in ("first", "second")]
     extra = dict(comparison.extra)
     try:
         for trace in traces:
@@ -226,7 +319,7 @@ def expand(program: Program, outcome: Outcome, folder: Path, compare: Compare, s
 
 
 def _only_clusters(comparison: Comparison) -> bool:
-    compiled = {item.name for item in comparison.coverage.opaque if "compiled by XLA" in item.reason}
+    compiled = {item.name for item in comparison.coverage.opaque if item.compiled}
     live = [culprit for culprit in comparison.culprits if not culprit.contained]
     return bool(live) and all(culprit.op_type in CLUSTERS and culprit.name in compiled for culprit in live)
 

@@ -15,6 +15,8 @@ from tfbisect.model import Comparison, Json, Source
 _Converters = Mapping[str, Callable[[Any], Any]]
 
 MANY_RUNS, TOLERANCE = "many_runs", "tolerance"
+CHANCES = (0.5, 0.2, 0.1, 0.05, 0.01)
+SURE = 0.95
 
 
 T = TypeVar("T", bound="_Part")
@@ -129,6 +131,12 @@ class Doubt(_Part):
     agreeing: int
     unseen: tuple[tuple[float, float], ...]
     excluded: float
+
+
+def doubt(pairs: int, agreeing: int) -> Doubt:
+    """What `pairs` compared pairs leave open, of which `agreeing` agreed."""
+    unseen = tuple((p, (1 - p) ** pairs) for p in CHANCES)
+    return Doubt(pairs, agreeing, unseen, 1 - (1 - SURE) ** (1 / pairs) if pairs else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

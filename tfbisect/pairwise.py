@@ -6,18 +6,20 @@ Puts the parts together; each part decides for itself. More than two runs are `m
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfbisect import crosscheck
+from tfbisect import cheap, crosscheck
 from tfbisect.alignment import Alignment, pair
 from tfbisect.bisector import Findings, bisect
 from tfbisect.categories import flattened
 from tfbisect.culprits import Portraits
 from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
+from tfbisect.job import processes, task_of
 from tfbisect.judgements import What
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
 from tfbisect.reach import tally
@@ -25,7 +27,9 @@ from tfbisect.remarks import SHOWN, UNRELATED, not_blamed, steps_recorded, warni
 from tfbisect.tables import Trace
 
 # What is never the same in two runs, or is tfbisect's own business.
-_OWN = re.compile(r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.TFBISECT_)")
+_OWN = re.compile(
+    r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.(TFBISECT_|TF_CONFIG$))"
+)
 
 
 class Pair(NamedTuple):
@@ -40,19 +44,35 @@ class Pair(NamedTuple):
 
 
 def compare_pair(a: Trace, b: Trace) -> Pair:
-    """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated."""
-    alignment = aligned(a, b)
-    findings, contradicted = crosscheck.settle(bisect(alignment))
+    """Compare two loaded traces. Raises EmptyTrace, SchemeMismatch and Unrelated.
+
+    Of two traces of one worker of a job nobody knows what the other workers put into collective ops: see `workers`.
+    """
+    found = told(*crosscheck.settle(bisect(aligned(a, b))))
+    count = max(processes(a.info), processes(b.info))
+    if count < 2 or found.comparison.verdict == "identical":
+        return found
+    text = f"{task_of(a.info) or 'this'} is one of {count} workers: compare the folders with the traces of all of them"
+    comparison = replace(found.comparison, warnings=(text, *found.comparison.warnings))
+    return found._replace(comparison=comparison)
+
+
+def told(findings: Findings, contradicted: tuple[str, ...]) -> Pair:
+    """What was found, as an answer."""
+    alignment = findings.equality.alignment
+    a, b = alignment.a.trace, alignment.b.trace
     environment, info = environment_of(a.info, b.info), flattened(a.info)
     portraits = Portraits(findings, {item.key: (item.values[0], item.values[1]) for item in environment}, info)
     culprits = tuple(portraits.culprit(suspect, rank) for rank, suspect in enumerate(findings.suspects[:SHOWN]))
     calls = tuple(map(len, alignment.unpaired_calls))
     coverage = coverage_of(alignment, len(findings.undecided))
     extra, events = drawn(findings, portraits)
+    recording, cheaply = cheap.told(a, b)
     comparison = Comparison(
         verdict=_verdict(a, b, findings, calls, coverage),
         runs=(describe(a), describe(b)),
         warnings=(
+            *cheaply,
             *not_blamed(contradicted),
             *warnings_of(findings, coverage, findings.undecided, agree=not findings.differing, values=False),
         ),
@@ -60,7 +80,7 @@ def compare_pair(a: Trace, b: Trace) -> Pair:
         coverage=coverage,
         culprits=culprits,
         receivers_by_step=_receivers(findings, portraits),
-        extra=extra,
+        extra={**recording, **extra},
         events=events,
     )
     return Pair(comparison, findings, contradicted)
@@ -73,12 +93,15 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
     """
     for each in (a, b):
         if not len(each.calls) or not len(each.events):
+            why = f" ({each.problems[0]})" if each.problems else ""
             raise EmptyTrace(
-                f"trace {each.path}", found="no recorded op", hint=f"python -m tfbisect info {os.fspath(each.path)}"
+                f"trace {each.path}",
+                found=f"no recorded op{why}",
+                hint=f"python -m tfbisect info {os.fspath(each.path)}",
             )
     _check_schemes(a, b)
-    _check_steps(a, b)
-    found = pair(a, b, by_name=by_name)
+    check_steps((a, b))
+    found = pair(*cheap.common(a, b), by_name=by_name)
     _check_related(found)
     return found
 
@@ -95,13 +118,15 @@ def _check_schemes(a: Trace, b: Trace) -> None:
         raise SchemeMismatch("digests", found=f"{one} in {a.path}, {two} in {b.path}", expected="one scheme")
 
 
-def _check_steps(a: Trace, b: Trace) -> None:
-    """Calls are paired by their order, so other steps would be taken for each other."""
-    one, two = steps_recorded(a), steps_recorded(b)
-    if one != two:
-        found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
-        hint = f"python -m tfbisect record --steps {one or two} program.py"
-        raise Usage("traces of other steps", found=found, expected="the same steps in both", hint=hint)
+def check_steps(traces: Sequence[Trace]) -> None:
+    """Calls are paired by their order, so other steps would be taken for each other. Raises Usage."""
+    a = traces[0]
+    for b in traces[1:]:
+        one, two = steps_recorded(a), steps_recorded(b)
+        if one != two:
+            found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
+            hint = f"python -m tfbisect record --steps {one or two} program.py"
+            raise Usage("traces of other steps", found=found, expected="the same steps in both", hint=hint)
 
 
 def _check_related(alignment: Alignment) -> None:

@@ -218,7 +218,7 @@ class Run(Recorded):
                         path = self.path_id((*items[:-1], last - 1))
                     return Ref(call, edge.src, edge.slot, path)
             return None
-        if len(data) != 1 or node.op in EXITS:
+        if len(data) != 1 or node.op in EXITS or node.flags & NodeFlag.PASSED:
             return None
         return self.input_ref(call, flow, number, data[0], path)
 
@@ -262,30 +262,6 @@ class Run(Recorded):
         flow = self.flow(call)
         switches = sorted({switch for switch, _ in flow.guards[node]})
         return [(switch, self._predicate(call, flow, switch, path)) for switch in switches]
-
-    def members(self, call: int, flow: Flow, node: int, path: int) -> list[Ref]:
-        """The data that all members of a collective op in this call take: ops of its type with equal keys."""
-
-        def keys(number: int) -> list[int]:
-            ends = [self.terminal(self.input_ref(call, flow, number, edge, path)) for edge in flow.data_inputs(number)]
-            return [self.event_digest[end.row] for end in ends[1:] if end.kind == Kind.EVENT]
-
-        itself = flow.nodes[node]
-        own = keys(node)
-        return [
-            self.input_ref(call, flow, number, flow.data_inputs(number)[0], path)
-            for number, each in enumerate(flow.nodes)
-            if each.op == itself.op and each.frame == itself.frame and flow.data_inputs(number) and keys(number) == own
-        ]
-
-    def group_size(self, call: int, flow: Flow, node: int, path: int) -> int:
-        """How many members a collective op has, if that is known; 0 if not."""
-        data = flow.data_inputs(node)
-        if len(data) < 2:
-            return 0
-        end = self.terminal(self.input_ref(call, flow, node, data[1], path))
-        value = self.trace.value(end.row) if end.kind == Kind.EVENT else None
-        return int(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype.kind == "i" else 0
 
     # -- branches ----------------------------------------------------------------------------------------------------
 

@@ -205,6 +205,10 @@ class Marks(Set[int]):
     def __len__(self) -> int:
         return int(np.count_nonzero(self.mask))
 
+    @classmethod
+    def _from_iterable(cls, numbers: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
+        return frozenset(numbers)
+
     def united(self, other: "Marks") -> "Marks":
         """What is in one of two that count equally many numbers."""
         return Marks(self.mask | other.mask)

@@ -7,7 +7,6 @@ checked before a table is read. Judges nothing of what was recorded.
 import contextlib
 import os
 import re
-import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,8 +16,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from tfbisect import schema
-from tfbisect.errors import CannotRead, Damaged, NewerFormat, NotATrace, NotFound, TfbisectError
+from tfbisect import schema, storage
+from tfbisect.errors import CannotRead, Damaged, NewerFormat, NotATrace, TfbisectError
 from tfbisect.events import Events
 from tfbisect.image import SUPERBLOCK, FileImage, check_names_index
 from tfbisect.schema import BY_NAME, TABLES, Table
@@ -33,22 +32,22 @@ _FLETCHER32_BYTES = 4
 
 
 def load(path: Path) -> Trace:
-    """Reads a trace, complete or not, even while it is written.
+    """Reads a trace, complete or not, even while it is written; from a URL (`s3://`, `https://`, ...) with fsspec.
 
     Raises NotFound, CannotRead, NotATrace (not HDF5, or of another kind), NewerFormat and Damaged.
     """
     name = os.fspath(path)
-    status = _status(name)
+    state = storage.state(name)
     tables, events = _opened(name, _read_tables)
 
     def values(spans: Spans) -> list[bytes]:
-        now = _status(name)
-        if (now.st_dev, now.st_ino) != (status.st_dev, status.st_ino) or now.st_size < status.st_size:
+        now = storage.state(name)
+        if now.identity != state.identity or now.size < state.size:
             raise Damaged(f"trace {name}", found="another file than the one that was loaded", hint="compare again")
         found: list[bytes] = _opened(name, _read_values, spans)
         return found
 
-    return Trace(name, tables, values, events)
+    return Trace(storage.shown(name), tables, values, events)
 
 
 class SoFar(NamedTuple):
@@ -65,20 +64,7 @@ def so_far(path: Path) -> SoFar:
     """How far a recording has come; reads the last call and the last commits alone. Raises what `load` raises."""
     name = os.fspath(path)
     events, calls, step = _opened(name, _read_counts)
-    return SoFar(events, calls, step, _status(name).st_size)
-
-
-def _status(name: str) -> os.stat_result:
-    try:
-        status = os.stat(name)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotFound(f"trace {name}", found="no such file") from error
-    except (OSError, ValueError) as error:
-        raise CannotRead(f"trace {name}", found=error) from error
-    if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
-        raise NotATrace(f"trace {name}", found=what, expected="a file")
-    return status
+    return SoFar(events, calls, step, storage.state(name).size)
 
 
 def _opened(name: str, read: Callable[..., Any], *args: Any) -> Any:

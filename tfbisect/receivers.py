@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tfbisect.collectives import is_collective
 from tfbisect.equality import Equality
 from tfbisect.flow import CALLS, Way
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
@@ -102,12 +103,12 @@ class _Inputs:
         node = flow.nodes[number]
         if kind != SiteKind.OUTPUT or flow.graph.kind not in (GraphKind.TWIN, GraphKind.SOURCE):
             return None
-        if node.flags & _OTHERS or node.op in CALLS or node.op.startswith(("Collective", "Nccl")):
+        if node.flags & _OTHERS or node.op in CALLS or is_collective(node.op):
             return None
         ways = flow.ways(number)
-        if not ways or any(way not in (Way.HERE, Way.ENTRY, Way.CONSTANT) for way, _ in ways):
+        if not ways or any(way not in (Way.HERE, Way.ENTRY, Way.CONSTANT) for _, way, _ in ways):
             return None
-        return ways if self._alike(graph, graph_b) else None
+        return [(way, value) for _, way, value in ways] if self._alike(graph, graph_b) else None
 
     def _rows(self, way: int, value: int, calls: Ints) -> Ints:
         """The events of an input in some calls; -1 where there is none."""

@@ -90,11 +90,14 @@ def _other_program(alignment: Alignment) -> list[str]:
     if paired < UNRELATED * smaller:
         found.append(f"only {paired} of {smaller} calls correspond: are these traces of one program?")
     lines = {}
-    stacks = alignment.a.trace.calls["stack"], alignment.b.trace.calls["stack"]
+    a, b = alignment.a.trace, alignment.b.trace
     partners = np.asarray(alignment.call_to_b, np.int64)
     rows = np.flatnonzero(partners >= 0)
-    for one, two in np.unique(np.stack((stacks[0][rows], stacks[1][partners[rows]])), axis=1).T.tolist():
-        mine, theirs = alignment.a.trace.source(one), alignment.b.trace.source(two)
+    kinds = [each.calls[key][at] for key in ("stack", "graph") for each, at in ((a, rows), (b, partners[rows]))]
+    for one, two, graph, other in np.unique(np.stack(kinds), axis=1).T.tolist():
+        if a.graphs[graph].name != b.graphs[other].name:
+            continue  # a value of Python's, say, has the line of what took it first
+        mine, theirs = a.source(one), b.source(two)
         if mine is not None and theirs is not None and mine.text and theirs.text and mine.text != theirs.text:
             lines[mine.line] = (mine.text.strip(), theirs.text.strip())
     if lines:

@@ -124,7 +124,7 @@ TABLES = (
                 "flags",
                 "<u2",
                 "1 stateful, 2 random, 4 forwarder, 8 opaque, 16 host, 32 writer, 64 host value, 128 last write, "
-                "256 entering",
+                "256 entering, 512 passed by",
             ),
             Column("frame", "<u4", "string: names of the loop frames, outermost first, one a line"),
         ),

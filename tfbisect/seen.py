@@ -107,6 +107,8 @@ class Seen:
                 found.append(self._look(side, call, slot, [number], reads, dead))
         for call, result, numbers in self._results(side):
             found.append(self._look(side, call, result, numbers, reads, dead))
+        for call, other, edges in equality.passed_results:
+            found.append(self._look(side, other if side else call, 0, edges, reads, dead))
         return [call for call in found if call >= 0]
 
     def _look(

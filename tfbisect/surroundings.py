@@ -233,7 +233,7 @@ class Surroundings:
         if rows:
             partner = self._alignment.event_to_a if place.side else self._alignment.event_to_b
             return "equal" if any(partner[row] >= 0 for row in rows) else "unmatched"
-        if run.hidden(node):
+        if run.hidden(node) or node.flags & NodeFlag.PASSED:
             return "unseen"
         handle = place.call >= 0 and run.terminal(Ref(place.call, place.node, 0, place.path)).kind == Kind.HANDLE
         return "entry" if handle else "unmatched" if place.side else "equal"

@@ -93,6 +93,17 @@ class Trace(Shown):
         """The kind of each graph."""
         return self._tables["graphs"]["kind"]
 
+    def graphs_with(self, wanted: Callable[[str], object]) -> list[int]:
+        """The graphs that have ops of the types for which `wanted` is true."""
+        nodes = self._tables["nodes"]
+        types = [id for id in np.unique(nodes["op"]).tolist() if wanted(self.string(id))]
+        found: list[int] = np.unique(nodes["graph"][np.isin(nodes["op"], types)]).tolist()
+        return found
+
+    def table(self, name: str) -> Array:
+        """A table as it is in the file."""
+        return self._tables[name]
+
     def replaced(self, path: str, **tables: Array) -> "Trace":
         """The same trace under another name, with some of its tables replaced."""
         return Trace(path, {**self._tables, **tables}, self._read_values, None if "events" in tables else self.events)
@@ -184,6 +195,13 @@ class Trace(Shown):
     def definition(self, graph: int, node: int) -> bytes | None:
         """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
         return self._kept(self._definitions.get((graph, node), 0))
+
+    def outside(self, graph: int) -> Opaque | None:
+        """Why a function was recorded from outside, its arguments and results only; None: its ops were recorded."""
+        known = self.graphs[graph]
+        if known.kind != GraphKind.OPAQUE:
+            return None
+        return next((item for item in self.opaque if item.name == known.name), None)
 
     def _kept(self, number: int) -> bytes | None:
         return self._read_values([self._tables["values"][number].item()])[0] if number else None

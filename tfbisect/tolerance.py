@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tfbisect.alignment import Alignment
 from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import flattened
+from tfbisect.collectives import is_collective
 from tfbisect.culprits import Portraits, shown
 from tfbisect.drawing import drawn
 from tfbisect.effects import Effects
@@ -27,6 +28,7 @@ from tfbisect.judgements import Judgement, Judgements, What
 from tfbisect.model import Comparison, Coverage, Culprit, GraphKind, SiteKind
 from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
 from tfbisect.pairwise import aligned, coverage_of, describe, environment_of
+from tfbisect.provenance import Run
 from tfbisect.remarks import SHOWN, warnings_of
 from tfbisect.tables import Trace
 from tfbisect.upstream import above
@@ -134,6 +136,12 @@ def compare_within(a: Trace, b: Trace, tolerance: Tolerance) -> Comparison:
 EQUAL, WITHIN, BEYOND, UNKNOWN = range(4)
 
 
+def _above(run: Run, row: int) -> tuple[list[int], bool]:
+    """What went into an event, and whether that is all: into a collective op its other members put something, too."""
+    rows, complete = above(run, row)
+    return rows, complete and not is_collective(run.node(row).op)
+
+
 @dataclass
 class _Within:
     alignment: Alignment
@@ -171,7 +179,7 @@ class _Within:
     def _paired_above(self, side: int, row: int) -> tuple[list[int], bool]:
         run = (self.a, self.b)[side]
         found: list[int] = []
-        rows, complete = above(run, row)
+        rows, complete = _above(run, row)
         stack, seen = list(rows), set(rows)
         while stack:
             here = stack.pop()
@@ -179,7 +187,7 @@ class _Within:
             if number is not None:
                 found.append(number)
             elif self.equality.partner(side, here) < 0 and not run.host_value(here):
-                rows, all_of_it = above(run, here)
+                rows, all_of_it = _above(run, here)
                 complete &= all_of_it and len(seen) < WALK
                 fresh = [each for each in rows if each not in seen] if len(seen) < WALK else []
                 seen.update(fresh)

@@ -5,10 +5,11 @@ Looks at one run and one hop; whether anything was equal is decided elsewhere.
 
 from typing import NamedTuple
 
-from tfbisect.model import SiteKind
+from tfbisect.model import NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run, Terminal
 
 LIMIT = 20_000  # events that one value may be made of
+_PASSED = int(NodeFlag.PASSED)
 
 
 class Above(NamedTuple):
@@ -18,8 +19,11 @@ class Above(NamedTuple):
     complete: bool
 
 
-def leaves(run: Run, start: Terminal) -> list[int] | None:
-    """The events that a value is made of, through forwarders and choices; None if some are not known, or too many."""
+def leaves(run: Run, start: Terminal, passed: list[Ref] | None = None) -> list[int] | None:
+    """The events that a value is made of, through forwarders and choices; None if some are not known, or too many.
+
+    passed: takes the ops that a cheap recording passed by. Without it their values are not known.
+    """
     rows, seen, stack = [], {start}, [start]
     while stack:
         terminal = stack.pop()
@@ -28,6 +32,10 @@ def leaves(run: Run, start: Terminal) -> list[int] | None:
         elif terminal.kind == Kind.UNKNOWN or len(seen) > LIMIT:
             return None
         elif terminal.kind == Kind.FORWARD:
+            if run.flow(terminal.ref.call).flags[terminal.ref.node] & _PASSED:
+                if passed is None:
+                    return None
+                passed.append(terminal.ref)
             parts = run.parts(terminal.ref)
             for ref in reversed(parts.values + parts.choosers):
                 end = run.terminal(ref)
@@ -37,11 +45,13 @@ def leaves(run: Run, start: Terminal) -> list[int] | None:
     return rows
 
 
-def above(run: Run, row: int) -> Above:
+def above(run: Run, row: int, passed: list[Ref] | None = None) -> Above:
     """What went into an event: its inputs, the last write of a variable it reads, what the caller made of an argument.
 
-    Constants and values that Python handed in have nothing above them and are complete.
+    Constants and values that Python handed in have nothing above them and are complete. passed: takes the ops between
+    that a cheap recording passed by.
     """
+    passed = [] if passed is None else passed
     flow, node, _slot, kind = run.node_of(row)
     call, path = run.event_call[row], run.event_path[row]
     rows: list[int] = []
@@ -62,7 +72,7 @@ def above(run: Run, row: int) -> Above:
                     complete &= write.row >= 0
                     rows += [write.row] if write.row >= 0 else []
         else:
-            found = leaves(run, terminal)
+            found = leaves(run, terminal, passed)
             complete &= found is not None
             rows += found or []
     return Above(rows, complete)

@@ -3,6 +3,7 @@
 Each program is random but repeatable, and has no, one or two planted faults that act in run B only (`writer`,
 `faults`). It runs once plainly as A and then recorded as A and as B; the recorded A must give the plain one's bits, and
 the comparison must name what was planted, or nothing, and never anything else. `--only SEED` runs one program again.
+`--repeatable` plants nothing and records each program in two processes, as users do: the pairs must be identical.
 
 Prints a table of figures and each bad program's seed; the sources of these stay in the folder `--keep`. Exit status 1
 if a culprit ranked first was not planted, if a program without fault was not identical, or if recording broke it.
@@ -125,36 +126,97 @@ def work(first: int, last: int, folder: Path, report: Callable[[dict[str, Any]],
         })  # fmt: skip
 
 
+def record(first: int, last: int, folder: Path, report: Callable[[dict[str, Any]], None]) -> None:
+    """Run the programs of these seeds, without a fault, plainly and recorded, in this process."""
+    for seed in range(first, last):
+        report({"start": seed})
+        begin, row = time.monotonic(), {"seed": seed}
+        try:
+            program = Program(seed, folder, faults=0)
+            row["plain"], _ = program.run("A")
+            row["recorded"], _ = program.run("A", folder / f"{os.getpid()}-{seed}.h5")
+            row["trace"] = str(folder / f"{os.getpid()}-{seed}.h5")
+        except Exception:
+            row |= {"label": "broken" if "plain" in row else "invalid", "note": traceback.format_exc()[-400:]}
+        gc.collect()
+        report(row | {"seconds": time.monotonic() - begin})
+
+
+def child(folder: Path, *arguments: object) -> Iterator[dict[str, Any]]:
+    """What a process of its own reports of its programs; if it dies, the program it was at is a broken one."""
+    command = [sys.executable, __file__, *map(str, arguments), "--keep", str(folder)]
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "ignore"}
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,  # a pipe that is not read fills
+        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8") as process,
+    ):
+        assert process.stdout is not None
+        started = int(str(arguments[1]))
+        for line in process.stdout:
+            if not line.startswith("{"):
+                continue
+            row = json.loads(line)
+            if "start" in row:
+                started = row["start"]
+            else:
+                yield {"imprecise": [], "note": "", **row}
+                started = row["seed"] + 1
+        process.wait()
+        errors.seek(0)
+        error = errors.read()
+    if process.returncode != 0:
+        note = f"the process died with status {process.returncode}: {error[-300:]}"
+        yield {"seed": started, "label": "broken", "note": note, "imprecise": [], "seconds": 0.0}
+
+
+def covered(option: str, first: int, last: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of all programs of a chunk: what is left of it after a process died goes to another one."""
+    while first < last:
+        for row in child(folder, option, first, last):
+            yield row
+            first = row["seed"] + 1
+
+
+def chunks(seed: int, programs: int) -> Iterator[tuple[int, int]]:
+    """(first, last) of what one process runs."""
+    end = seed * 100_000 + programs
+    return ((first, min(first + CHUNK, end)) for first in range(seed * 100_000, end, CHUNK))
+
+
 def campaign(seed: int, programs: int, folder: Path) -> Iterator[dict[str, Any]]:
-    """Try programs in fresh processes of `CHUNK` each; a process that dies makes its program a broken one."""
-    first, end = seed * 100_000, seed * 100_000 + programs
-    while first < end:
-        last = min(first + CHUNK, end)
-        command = [sys.executable, __file__, "--work", str(first), str(last), "--keep", str(folder)]
-        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "ignore"}
-        with (
-            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,  # a pipe that is not read fills
-            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8") as process,
-        ):
-            assert process.stdout is not None
-            started = first
-            for line in process.stdout:
-                if not line.startswith("{"):
-                    continue
-                row = json.loads(line)
-                if "start" in row:
-                    started = row["start"]
-                else:
-                    yield row
-                    started = row["seed"] + 1
-            process.wait()
-            errors.seek(0)
-            error = errors.read()
-        if process.returncode != 0:
-            note = f"the process died with status {process.returncode}: {error[-300:]}"
-            yield {"seed": started, "label": "broken", "note": note, "imprecise": [], "seconds": 0.0}
-            started += 1
-        first = started
+    """Try programs in fresh processes of `CHUNK` each."""
+    for first, last in chunks(seed, programs):
+        yield from covered("--work", first, last, folder)
+
+
+def repeatable(seed: int, programs: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Record programs without a fault in pairs: the run A of each in one process, its run B in another."""
+    for first, last in chunks(seed, programs):
+        for a, b in zip(*(covered("--record", first, last, folder) for _ in "AB"), strict=True):
+            yield {**a, **judge_pair(a, b), "seconds": a["seconds"] + b["seconds"]}
+
+
+def judge_pair(a: dict[str, Any], b: dict[str, Any]) -> dict[str, str]:
+    """-> the label and note of two recordings of one program."""
+    import tfbisect
+
+    traces = [Path(row["trace"]) for row in (a, b) if "trace" in row]
+    try:
+        for row in (a, b):
+            if "label" in row:
+                return {"label": row["label"], "note": row["note"]}
+        if a["plain"] != b["plain"]:
+            return {"label": "unrepeatable", "note": "the plain runs differ"}
+        if a["recorded"] != a["plain"] or b["recorded"] != b["plain"]:
+            return {"label": "broken", "note": "recording changed the results"}
+        comparison = tfbisect.compare(*traces)
+    except Exception:
+        return {"label": "broken", "note": traceback.format_exc()[-600:]}
+    finally:
+        for trace in traces:
+            trace.unlink(missing_ok=True)
+    label = {"identical": "fine", "diverged": "false alarm"}.get(comparison.verdict, "undecided")
+    return {"label": label, "note": text(comparison)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,7 +224,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--programs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, metavar="SEED", help="one program, by the seed that the table shows")
+    parser.add_argument("--repeatable", action="store_true", help="plant nothing: only pairs of equal runs")
     parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--record", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the sources of bad programs stay")
     options = parser.parse_args(arguments)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="campaign"))
@@ -171,12 +235,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verdict = try_program(options.only, folder, keep=True)
         print(verdict.label, verdict.note, *verdict.imprecise, sep="\n")
         return int(verdict.label in BAD)
-    if options.work:
-        work(*options.work, folder, lambda row: print(json.dumps(row), flush=True))
-        return 0
+    for task, seeds in ((work, options.work), (record, options.record)):
+        if seeds:
+            task(*seeds, folder, lambda row: print(json.dumps(row), flush=True))
+            return 0
     counts: collections.Counter[str] = collections.Counter()
     loose, seconds = 0, 0.0
-    for row in campaign(options.seed, options.programs, folder):
+    for row in (repeatable if options.repeatable else campaign)(options.seed, options.programs, folder):
         counts[row["label"]] += 1
         loose += bool(row["imprecise"])
         seconds += row["seconds"]

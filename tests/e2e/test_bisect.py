@@ -133,6 +133,13 @@ def test_steps_of_every_kind(cli, tmp_path, text, op):
     assert culprit["source"]["line"] == line_of(text, "shaky, [")
 
 
+def test_windows_recorded_cheaply_lead_to_a_pair_in_full(cli, tmp_path):
+    done, result = search(cli, tmp_path, FUNCTION, 60, 40, "--ops", "suspects")
+    assert done.returncode == 1, done.stderr
+    assert (result["culprits"][0]["op_type"], result["culprits"][0]["step"]) == ("PyFunc", 40)
+    assert result["cheap"]["recording"]["ops"] == "suspects" and "the same op" in result["warnings"][0]
+
+
 def test_equal_runs_are_identical(cli, tmp_path):
     (tmp_path / "train.py").write_text(FUNCTION)
     done = cli("bisect", "train.py", 20, 100, TMPDIR=str(tmp_path))

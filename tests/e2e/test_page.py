@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,22 @@ def test_many_runs_and_a_tolerance_have_parts_of_their_own(opened, tmp_path):
     )
 
 
+def test_the_workers_of_a_job_are_told_apart(opened, two_culprits):
+    counts = {"compared": 30, "unmatched": 0, "undecided": 0, "traces": ["a/worker0.h5", "b/worker0.h5"]}
+    workers = [
+        {"task": "worker:0", "state": "received", "differing": 3, "culprits": 0, **counts},
+        {"task": "worker:1", "state": "diverged", "differing": 9, "culprits": 2, **counts},
+    ]
+    first, *rest = two_culprits.culprits
+    blamed = replace(first, extra={**first.extra, "task": "worker:1", "tasks": ["worker:1"]})
+    extra = {**two_culprits.extra, "workers": workers}
+    page = opened(replace(two_culprits, culprits=(blamed, *rest), extra=extra))
+    assert "on worker:1 alone" in page.inner_text("#verdict")
+    assert "worker:1" in page.inner_text("#culprit")
+    told = page.inner_text("#workers")
+    assert "differs only by what others put into collective ops" in told and "differs by itself" in told
+
+
 def test_without_scripts_the_answer_is_there_as_text(browser, two_culprits, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(render(two_culprits, "html", Page()), encoding="utf-8")
@@ -352,3 +369,15 @@ def test_a_page_stays_small_whatever_the_trace(tmp_path, two_culprits):
     assert len(text.encode()) < html_report.LARGEST
     cut = json.loads(re.search(r'"cut":(\{[^}]+\})', text)[1])
     assert cut["the items of other lists"] == 20_000 - html_report.ITEMS and cut["differing ops"]
+
+
+def test_a_cheap_recording_shows_what_its_culprit_stands_for(opened: Any, tmp_path: Path) -> None:
+    for name, change in (("a.h5", {}), ("b.h5", {"act": 1})):
+        record(
+            "h = MatMul x w; act = Relu h; out = MatMul act w", tmp_path / name, change=change, passes=lambda _: True
+        )
+    page = opened(compare(tmp_path / "a.h5", tmp_path / "b.h5"))
+    assert "MatMul (or an unrecorded op above it)" in page.inner_text("#verdict")
+    facts = page.inner_text("#culprit")
+    assert "or above it" in facts and "Relu act, program.py:2" in facts
+    assert "cheap recording (--ops suspects)" in page.inner_text("body")

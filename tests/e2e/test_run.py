@@ -172,3 +172,22 @@ def test_what_xla_compiled_is_run_op_by_op_in_a_second_pair(cli, program):
     # both runs of the second pair come later, so both would have it compiled: op by op they agree
     assert data["expanded"]["verdict"] == "identical"
     assert any("without XLA, the pair was identical; that is another program" in text for text in data["warnings"])
+
+
+def test_a_cheap_pair_first_then_one_in_full(cli, program, tmp_path):
+    done = cli("run", "--ops", "suspects", "--format", "json", "-o", "report.json", "--traces", "t", program(DIVERGES))
+    assert done.returncode == 1, done.stderr
+    result = json.loads((tmp_path / "report.json").read_text())
+    assert result["culprits"][0]["op_type"] == result["cheap"]["culprits"][0]["op_type"] == "PyFunc"
+    assert "recording" not in result and result["cheap"]["recording"]["ops"] == "suspects"
+    assert "recorded in full: the cheap pair before it named PyFunc" in result["warnings"][0]
+    assert "the same op" in result["warnings"][0]
+    assert result["cheap"]["runs"][0]["events"] < result["runs"][0]["events"]
+
+
+def test_a_cheap_pair_that_agrees_says_that_it_was_cheap(cli, program):
+    done = cli("run", "--ops", "suspects", program(REPEATS))
+    assert done.returncode == 0, done.stderr
+    assert "IDENTICAL" in done.stdout and "cheap recording (--ops suspects) of both runs" in " ".join(
+        done.stdout.split()
+    )

@@ -13,7 +13,7 @@ from tensorflow.core.framework import op_def_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402
 
 from tfbisect import knowledge  # noqa: E402
-from tfbisect.knowledge.precision import EXACT  # noqa: E402
+from tfbisect.knowledge.precision import COPIES, EXACT, EXACT_OF_TWO  # noqa: E402
 from tfbisect.knowledge.random_ops import LEGACY  # noqa: E402
 
 
@@ -103,7 +103,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 
 
 def _exact(name: str, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
-    bits, other = x.view(np.int32), y.view(np.int32)
+    bits, other, table = x.view(np.int32), y.view(np.int32), x[:4096].reshape(1024, 4)
     raw = tf.raw_ops
     if name in _BINARY:
         return getattr(raw, name)(x=x, y=y), _BINARY[name](x, y)
@@ -122,11 +122,26 @@ def _exact(name: str, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
         "Select": lambda: (raw.Select(condition=x > 0, x=x, y=y), np.where(x > 0, x, y)),
         "SelectV2": lambda: (raw.SelectV2(condition=x > 0, t=x, e=y), np.where(x > 0, x, y)),
         "Cast": lambda: (raw.Cast(x=x, DstT=tf.float16), x.astype(np.float16)),
+        "ReluGrad": lambda: (raw.ReluGrad(gradients=y, features=x) + 0.0, np.where(x > 0, y, np.float32(0))),
+        "BiasAdd": lambda: (raw.BiasAdd(value=table, bias=y[:4]), table + y[:4]),
+        "AddN": lambda: (raw.AddN(inputs=[x, y]), x + y),
+        "Fill": lambda: (raw.Fill(dims=[3, 5], value=x[0]), np.full((3, 5), x[0])),
+        "Tile": lambda: (raw.Tile(input=table, multiples=[2, 3]), np.tile(table, (2, 3))),
+        "BroadcastTo": lambda: (raw.BroadcastTo(input=y[:4], shape=[7, 4]), np.broadcast_to(y[:4], (7, 4))),
+        "Pad": lambda: (raw.Pad(input=table, paddings=[[1, 2], [0, 1]]), np.pad(table, [(1, 2), (0, 1)])),
+        "PadV2": lambda: (
+            raw.PadV2(input=table, paddings=[[1, 2], [0, 1]], constant_values=y[0]),
+            np.pad(table, [(1, 2), (0, 1)], constant_values=y[0]),
+        ),
+        "ConcatV2": lambda: (raw.ConcatV2(values=[x, y], axis=0), np.concatenate([x, y])),
+        "Pack": lambda: (raw.Pack(values=[x, y]), np.stack([x, y])),
+        "Transpose": lambda: (raw.Transpose(x=table, perm=[1, 0]), table.T.copy()),
+        "ReverseV2": lambda: (raw.ReverseV2(tensor=table, axis=[0]), table[::-1].copy()),
     }
     return special[name]()
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", EXACT + COPIES + EXACT_OF_TWO)
 def test_exact_ops_give_the_bits_of_numpy(name: str) -> None:
     found, expected = _exact(name, *_floats())
     assert found.numpy().tobytes() == np.asarray(expected).astype(found.numpy().dtype).tobytes()

@@ -48,7 +48,7 @@ first element by n ulp.
 
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ import xxhash
 from minilang_parser import Function, If, Loop, Op, Program, Statement, base, free, program, unused
 
 from tfbisect.model import NO_CALL, Edge, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.passed import is_passed, passed_by
 from tfbisect.trace import Trace, TraceWriter, load
 
 FILE = "program.py"
@@ -77,6 +78,10 @@ def flags_of(op: str) -> NodeFlag:
     if op.startswith(WRITERS):
         return NodeFlag.WRITER | NodeFlag.STATEFUL
     return STATEFUL[op] | NodeFlag.STATEFUL if op in STATEFUL else NodeFlag.NONE
+
+
+def data_inputs(node: Node) -> int:
+    return sum(edge.slot >= 0 for edge in node.inputs)
 
 
 def digest(*parts: object) -> int:
@@ -120,7 +125,12 @@ class _Scope:
 
 class _Builder:
     def __init__(
-        self, function: Function, variables: Collection[str], writer: TraceWriter, opaque: Collection[str]
+        self,
+        function: Function,
+        variables: Collection[str],
+        writer: TraceWriter,
+        opaque: Collection[str],
+        passes: Callable[[str], bool] | None,
     ) -> None:
         self.function, self.writer, self.opaque = function, writer, opaque
         self.nodes: list[Node] = []
@@ -148,6 +158,10 @@ class _Builder:
         for i, name in enumerate(results):
             self.add(f"retval_{i}", "_Retval", (scope.find(name),), index=i)
         structure = digest([(n.name, n.op, n.attrs, n.inputs) for n in self.nodes])
+        if passes is not None:
+            exact = {i for i, n in enumerate(self.nodes) if is_passed(n.op, data_inputs(n), ()) and passes(n.name)}
+            for i in passed_by(self.nodes, exact):
+                self.nodes[i] = replace(self.nodes[i], flags=self.nodes[i].flags | NodeFlag.PASSED)
         raw = f"__inference_{function.name}_{structure % 1000}"
         self.graph = writer.graph(function.name, raw, GraphKind.TWIN, structure, self.nodes)
         self.sites: dict[tuple[int, int, SiteKind], int] = {}
@@ -156,8 +170,10 @@ class _Builder:
         for node in self.nodes:
             for src, slot in node.inputs:
                 slots[src] = max(slots.get(src, 0), slot)
+        self.slots = slots
         for i, node in enumerate(self.nodes):
-            if node.op == "_Retval" or node.flags & (NodeFlag.FORWARDER | NodeFlag.OPAQUE) or i in self.handles:
+            unrecorded = NodeFlag.FORWARDER | NodeFlag.OPAQUE | NodeFlag.PASSED
+            if node.op == "_Retval" or node.flags & unrecorded or i in self.handles:
                 continue
             if node.flags & NodeFlag.WRITER:
                 at = next(k for k, edge in enumerate(node.inputs) if edge.src in self.handles)
@@ -296,6 +312,7 @@ class _Run:
     opaque: Collection[str]
     values: bool
     steps: bool
+    passes: Callable[[str], bool] | None
     calls_made: int = 0
     round: int = 0
     handles: dict[str, int] = field(default_factory=dict)
@@ -422,27 +439,30 @@ class _Run:
     def eager_op(self, op: Op, inputs: Mapping[str, Tensor | str]) -> list[Tensor]:
         writer, call = self.writer, self.start()
         given = [inputs[name] for name in op.inputs]
-        kinds = tuple(isinstance(value, str) for value in given)
         flags, count = flags_of(op.op), len(given)
+        if self.passes is not None and is_passed(op.op, count, ()) and not op.thread and self.passes(op.name):
+            flags |= NodeFlag.PASSED
+        kinds = (flags & NodeFlag.PASSED, *(isinstance(value, str) for value in given))
         if (op.op, op.attrs, kinds) not in self.eager:
             nodes = [Node(f"arg{i}", "_Arg", index=i) for i in range(count)]
             edges = tuple(Edge(i, 0) for i in range(count))
             nodes.append(Node(op.op, op.op, attrs=digest(op.attrs), flags=flags, inputs=edges))
             rows: list[tuple[int, int, int, int]] = [(i, 0, SiteKind.ARG, FLOAT) for i in range(count)]
             if flags & NodeFlag.WRITER:
-                rows.append((count, kinds.index(True), SiteKind.WRITE, FLOAT))
+                rows.append((count, kinds[1:].index(True), SiteKind.WRITE, FLOAT))
             else:
                 nodes.append(Node("r", "_Retval", index=0, inputs=(Edge(count, 0),)))
-                rows.append((count, 0, SiteKind.OUTPUT, FLOAT))
-            graph = writer.graph(op.op, op.op, GraphKind.EAGER, digest(op.op, op.attrs, kinds), nodes)
-            self.eager[op.op, op.attrs, kinds] = (graph, writer.sites(graph, rows))
+                rows += [(count, 0, SiteKind.OUTPUT, FLOAT)] if not flags & NodeFlag.PASSED else []
+            graph = writer.graph(op.op, op.op, GraphKind.EAGER, digest(op.op, op.attrs, kinds[1:]), nodes)
+            self.eager[op.op, op.attrs, kinds] = (graph, writer.sites(graph, rows) if rows else 0)
         graph, site = self.eager[op.op, op.attrs, kinds]
         for i, value in enumerate(given):
             self.link(call, i, value)
             if isinstance(value, Tensor) and value.producer is None:
                 self.event(call, site + i, (), op.inputs[i], value)
         outputs, written = self.compute(op, given, 1, self.round, ())
-        self.event(call, site + count, (), op.name, written if written is not None else outputs[0])
+        if not flags & NodeFlag.PASSED:
+            self.event(call, site + count, (), op.name, written if written is not None else outputs[0])
         self.finish(call, graph, op)
         return [] if written is not None else [replace(outputs[0], producer=(call, 0))]
 
@@ -450,7 +470,8 @@ class _Run:
         number, call = self.ordinal[function.name], self.start()
         self.ordinal[function.name] += 1
         if function.name not in self.built:
-            self.built[function.name] = built = _Builder(function, self.program.variables, self.writer, self.opaque)
+            built = _Builder(function, self.program.variables, self.writer, self.opaque, self.passes)
+            self.built[function.name] = built
             for i, node in enumerate(built.nodes):
                 if node.op == "Const":
                     tensor = self.make(node.name, 0, 0, (), "Const", node.attrs)
@@ -498,6 +519,8 @@ class _Run:
                     env[statement.name] = self.make(statement.name, 0, 0, (), "Const", built.nodes[node].attrs)
                     continue
                 slots = 1 + max(slot for i, slot, _ in [*built.sites, (node, 0, None)] if i == node)
+                if built.nodes[node].flags & NodeFlag.PASSED:
+                    slots = 1 + built.slots.get(node, 0)
                 inputs = [env[name] if name in self.handles else _look(env, name) for name in statement.inputs]
                 outputs, written = self.compute(statement, inputs, slots, number, path)
                 for slot, tensor in enumerate(outputs):
@@ -555,6 +578,7 @@ def record(
     steps: bool = False,
     info: Mapping[str, Any] | None = None,
     complete: bool = True,
+    passes: Callable[[str], bool] | None = None,
 ) -> Path:
     """Runs a program and records it; returns the path. An existing file is replaced.
 
@@ -567,11 +591,14 @@ def record(
     shapes   node or host value -> the shape of its events (2x3 else)
     opaque   nodes whose outputs are not recorded
     steps    mark each round as a step;  info: merged into the run's info;  complete: write the end
+    passes   a cheap recording: of the ops that it need not record it leaves out those whose names this takes
     """
     parsed = program(source) if isinstance(source, str) else source
     with TraceWriter(path, force=True) as writer:
         writer.journal({"kind": "info", "run": {"argv": [FILE], "digest": {"graph": "mini/1", "host": "mini/1"}}})
         writer.journal({"kind": "info", "run": dict(info or {})})
+        if passes is not None:
+            writer.journal({"kind": "info", "run": {"options": {"ops": "suspects"}}})
         run = _Run(
             program=parsed,
             writer=writer,
@@ -584,6 +611,7 @@ def record(
             opaque=opaque,
             values=values,
             steps=steps,
+            passes=passes,
         )
         for name, (how, initial, line) in parsed.variables.items():
             run.variable(name, how, initial, line)

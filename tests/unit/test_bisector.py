@@ -1,6 +1,7 @@
 """Who is to blame: programs in the mini-language, recorded twice, one of them with a planted change."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from graphs import BOOL, INT32, INT64, STRING, VARIANT, Recorder
 from minilang import record
 
 from tfbisect.comparison import compare
-from tfbisect.model import Comparison, Edge, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.model import COMPILED_BY_XLA, Comparison, Edge, GraphKind, Node, NodeFlag, Opaque, SiteKind
 
 Options = Mapping[str, Any]
 Find = Callable[..., Comparison]
@@ -588,6 +589,52 @@ def test_a_call_with_a_hidden_inside_is_named_and_said_to_hide(two):
     result = two(program)
     assert [(c.op_type, c.function, c.call) for c in result.culprits] == [("PartitionedCall", "f", 0)]
     assert any("hides what ran inside" in warning for warning in result.warnings)
+
+
+def _recorded_from_outside_in_b(reason: str, kept: tuple[bytes, bytes] | None = None) -> Find:
+    """f(x), recorded op by op in A and from outside in B; Cos takes its result, of which no two digests compare."""
+
+    def program(r: Recorder, run: str) -> None:
+        outside = run == "b"
+        op = Node("f", "PartitionedCall", flags=NodeFlag.OPAQUE) if outside else Node("m", "MatMul")
+        op = replace(op, inputs=(Edge(0, 0),), stack=r.stack(2, "y = m(x)"))
+        nodes = [Node("x", "_Arg", index=0), op, Node("r", "_Retval", index=0, inputs=(Edge(1, 0),))]
+        sites = [(0, 0, SiteKind.ARG, 1), (1, 0, SiteKind.OUTPUT, 1)]
+        graph, site = r.function("f", nodes, sites, kind=GraphKind.OPAQUE if outside else GraphKind.TWIN)
+        if outside:
+            r.writer.journal({"kind": "opaque", **Opaque("f", "PartitionedCall", reason).to_json()})
+        x, call = r.host("f", 1, 3), r.new_call()
+        r.writer.link(call, 0, *x)
+        r.writer.event(call, site, 0, 1, 1)
+        value = r.writer.value(kept[outside]) if kept else 0
+        r.writer.event(call, site + 1, 0, r.writer.shape([2]), 500 if outside else 6, value)
+        r.call(call, graph, 3)
+        r.op("Cos", [(call, 0)], 80 if outside else 7, line=4)
+
+    return program
+
+
+def test_what_was_recorded_in_other_ways_and_cannot_be_compared_is_not_blamed(two):
+    result = two(_recorded_from_outside_in_b("it draws random numbers and may have run before recording began"))
+    assert (named(result), result.verdict) == ([], "inconclusive")
+    assert any("undecided: Cos" in warning for warning in result.warnings)
+
+
+def test_what_was_recorded_in_other_ways_is_compared_by_its_values(two):
+    reason = "it draws random numbers and may have run before recording began"
+    equal = two(_recorded_from_outside_in_b(reason, (b"\0" * 8, b"\0" * 8)))
+    assert [(c.op_type, c.category) for c in equal.culprits] == [("Cos", "kernel")]
+    other = two(_recorded_from_outside_in_b(reason, (b"\0" * 8, b"\1" * 8)))
+    assert [(c.op_type, c.category) for c in other.culprits] == [("PartitionedCall", "unknown")]
+    assert not any(cause.id == "xla-compiled" for cause in other.culprits[0].causes)
+    assert "was recorded from outside in run B" in other.culprits[0].explanation
+    assert not any("was edited" in warning for result in (equal, other) for warning in result.warnings)
+
+
+def test_what_xla_compiled_in_one_run_only_is_a_difference_of_the_set_up(two):
+    result = two(_recorded_from_outside_in_b(COMPILED_BY_XLA))
+    assert [(c.op_type, c.category) for c in result.culprits] == [("PartitionedCall", "environment")]
+    assert result.culprits[0].causes[0].id == "xla-compiled"
 
 
 def test_a_python_callback_is_not_blamed_for_an_op_that_ran_inside_it(two):

@@ -6,6 +6,8 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import minilang
 import pytest
@@ -19,6 +21,7 @@ from tfbisect.errors import Damaged, TfbisectError
 from tfbisect.trace import TraceWriter, load
 
 TEXT = run.PROGRAMS[0]
+NOBODY = 65534  # a user who owns nothing
 
 
 def test_hostile_files_give_a_verdict_or_an_error():
@@ -87,12 +90,17 @@ def test_cut_at_every_percent_it_is_incomplete_or_an_error(tmp_path, complete):
             assert all("name='d'" in name for name in names)
 
 
-def test_a_read_only_folder_is_an_error(tmp_path):
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    with pytest.raises(TfbisectError, match="cannot-write"):
-        TraceWriter(tmp_path / "a.h5")
+def test_a_read_only_folder_is_an_error():
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to all others
+        folder, user = Path(name), os.geteuid()
+        folder.chmod(stat.S_IRUSR | stat.S_IXUSR | stat.S_IROTH | stat.S_IXOTH)
+        try:
+            if user == 0:  # root may write anywhere
+                os.seteuid(NOBODY)
+            with pytest.raises(TfbisectError, match="cannot-write"):
+                TraceWriter(folder / "a.h5")
+        finally:
+            os.seteuid(user)
 
 
 def test_long_texts_are_cut_and_stay_apart(tmp_path):

@@ -580,6 +580,8 @@ def test_facts_are_found_by_listing_the_folder() -> None:
 def test_exact_elementwise_ops() -> None:
     assert knowledge.is_exact_elementwise("AddV2") and knowledge.is_exact_elementwise("Cast")
     assert not knowledge.is_exact_elementwise("Tanh") and not knowledge.is_exact_elementwise("Sum")
+    assert knowledge.is_exact_elementwise("Transpose") and not knowledge.is_exact_elementwise("Reshape")
+    assert knowledge.is_exact_elementwise("AddN", 2) and not knowledge.is_exact_elementwise("AddN", 3)
 
 
 def test_a_cause_survives_json() -> None:

@@ -15,9 +15,8 @@ from tfbisect.alignment import pair
 from tfbisect.bisector import bisect
 from tfbisect.comparison import compare
 from tfbisect.crosscheck import Grouping, differing_ops, inputs_of
-from tfbisect.manyruns import doubt
 from tfbisect.model import Comparison
-from tfbisect.outcomes import many_runs_of
+from tfbisect.outcomes import doubt, many_runs_of
 from tfbisect.provenance import Run
 from tfbisect.trace import load
 

@@ -10,7 +10,7 @@ from test_reporters import CULPRIT
 from tfbisect import orchestrator
 from tfbisect.errors import CannotWrite, OutputExists, Usage
 from tfbisect.model import Comparison, Coverage
-from tfbisect.orchestrator import Outcome, Program, find_divergence, measure, values_pattern
+from tfbisect.orchestrator import Outcome, Program, find_divergence, in_full, measure, values_pattern
 
 UNKNOWN = dataclasses.replace(CULPRIT, difference=None)
 
@@ -142,3 +142,58 @@ def test_a_program_that_leaves_no_trace_is_an_error(monkeypatch, program, tmp_pa
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(CannotWrite, match="exit status 1 before anything was written"):
         orchestrator.record_once(program, tmp_path / "a.h5", quiet)
+
+
+# --- a second pair, recorded in full, after a cheap one ---------------------------------------------------------------
+
+ABOVE = {"name": "mul", "op_type": "Mul", "function": CULPRIT.function, "source": None}
+CHEAP = dataclasses.replace(CULPRIT, extra={"unrecorded": [ABOVE]})
+OTHER = dataclasses.replace(CULPRIT, name="elsewhere")
+
+
+@pytest.mark.parametrize(
+    "before, now, told",
+    [
+        ([CHEAP], CULPRIT, "the same op"),
+        (
+            [CHEAP],
+            dataclasses.replace(CULPRIT, name="mul", op_type="Mul"),
+            "one of 1 unrecorded ops above it, of which",
+        ),
+        ([CHEAP], OTHER, "moves from pair to pair"),
+        ([], CULPRIT, "no op could be named"),
+    ],
+)
+def test_a_second_pair_says_how_it_goes_with_the_cheap_one(recorded, program, tmp_path, before, now, told):
+    cheap = Outcome(comparison("diverged" if before else "inconclusive", *before), ("1.h5", "2.h5"), 2, (0, 0))
+    full = comparison("diverged", now)
+    asked = dataclasses.replace(program, ops="suspects")
+    outcome = in_full(asked, cheap, tmp_path, lambda *paths: full, quiet)
+    assert [name for name, _ in recorded] == ["run1.h5", "run2.h5"]
+    assert outcome.comparison.culprits == (now,) and outcome.runs == 4 and outcome.statuses == (0, 0, 0, 0)
+    assert told in outcome.comparison.warnings[0]
+    assert outcome.comparison.extra["cheap"] == cheap.comparison.to_json()
+    assert [path.name for path in outcome.traces] == ["run1.h5", "run2.h5"]
+
+
+@pytest.mark.parametrize("verdict", ["identical", "inconclusive"])
+def test_a_second_pair_that_does_not_diverge_leaves_the_cheap_one(recorded, program, tmp_path, verdict):
+    cheap = Outcome(comparison("diverged", CHEAP), ("1.h5", "2.h5"), 2, (0, 0))
+    asked = dataclasses.replace(program, ops="suspects")
+    outcome = in_full(asked, cheap, tmp_path, lambda *paths: comparison(verdict), quiet)
+    assert outcome.comparison.culprits == (CHEAP,) and outcome.traces == cheap.traces
+    assert f"recorded in full, was {verdict}" in outcome.comparison.warnings[-1]
+
+
+def test_there_is_no_second_pair_of_full_recordings_or_of_equal_runs(recorded, program, tmp_path):
+    differs = Outcome(comparison("diverged", CULPRIT), ("1.h5", "2.h5"), 2, (0, 0))
+    equal = Outcome(comparison("identical"), ("1.h5", "2.h5"), 2, (0, 0))
+    assert in_full(program, differs, tmp_path, answers(), quiet) is differs
+    assert in_full(dataclasses.replace(program, ops="suspects"), equal, tmp_path, answers(), quiet) is equal
+    assert not recorded
+
+
+def test_what_is_asked_of_record(program, tmp_path):
+    command = orchestrator.record_command(dataclasses.replace(program, ops="suspects"), tmp_path / "a.h5")
+    assert command[command.index("--ops") + 1] == "suspects"
+    assert "--ops" not in orchestrator.record_command(program, tmp_path / "a.h5")

@@ -40,7 +40,8 @@ def test_what_is_written_fits_the_schema(stored):
     data = json.loads(stored.read_text(encoding="utf-8"))
     valid(data)
     # The schema tells of every key that is written, at the top, of culprits and of the graph.
-    assert set(SCHEMA["properties"]) - set(data) == {"expanded", "many_runs", "tolerance"}
+    rest = {"cheap", "expanded", "many_runs", "recording", "tolerance", "workers"}
+    assert set(SCHEMA["properties"]) - set(data) == rest
     assert set(data) <= set(SCHEMA["properties"])
     assert set(data["culprits"][0]) <= set(SCHEMA["$defs"]["culprit"]["properties"])
     assert set(data["graph"]["nodes"][0]) == set(SCHEMA["$defs"]["node"]["properties"])

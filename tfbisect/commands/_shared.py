@@ -221,6 +221,13 @@ def add_recording(sub: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record the functions inside tf.data (map, filter, interleave, ...) too",
     )
+    sub.add_argument(
+        "--ops",
+        choices=("all", "suspects"),
+        default="all",
+        help="suspects: take no digests of elementwise, exact ops, whose inputs decide their bits. It costs less, and "
+        "names an op or one of those above it (default: all)",
+    )
     sub.add_argument("--force", action="store_true", help="replace traces that exist")
     add_program(sub)
 

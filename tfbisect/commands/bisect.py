@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
         options.xla,
         options.data,
         output_to_stderr=options.format not in (None, "terminal"),
+        ops=options.ops,
     )
     with folder_for(options.output) as folder:
         found = longruns.search(program, folder, options.times, comparison.compare, say, force=options.force)
@@ -57,9 +58,10 @@ def run(options: argparse.Namespace) -> int:
             if options.output is None:
                 shutil.rmtree(folder, ignore_errors=True)
             return STATUS["identical"] if found.span is None else STATUS["inconclusive"]
-        outcome = found.outcome
+        outcome = orchestrator.in_full(found.program, found.outcome, folder, comparison.compare, say)
         if options.values != "none":
-            outcome = orchestrator.measure(found.program, outcome, folder, comparison.compare, say)
+            again = dataclasses.replace(found.program, ops="all")
+            outcome = orchestrator.measure(again, outcome, folder, comparison.compare, say)
         if found.moved == len(found.windows):
             note = f"in each of {found.moved} pairs the runs parted outside of the recorded steps"
             warnings = (*outcome.comparison.warnings, note)

@@ -17,16 +17,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run it; -> 0 if programs can be recorded here, else 2."""
-    from tfbisect.recorder import support
+    from tfbisect.recorder import private, support
 
     found = support.examine()
     tensorflow = found.packages["tensorflow"] or "not installed"
-    tried = "tried" if tensorflow in support.TRIED else f"not tried: {', '.join(support.TRIED)} were"
+    tried = "tried" if tensorflow in private.TRIED else f"not tried: {', '.join(private.TRIED)} were"
     rows = [("tfbisect", __version__), ("system", found.system), ("tensorflow", f"{tensorflow} ({tried})")]
     rows += [(name, version or "not installed") for name, version in found.packages.items() if name != "tensorflow"]
     rows += [("devices", ", ".join(found.devices) or "unknown"), ("CUDA", found.cuda), ("XLA", found.xla)]
-    hooks = len(support.PRIVATE) - len(found.missing)
-    rows += [("private names", f"{hooks} of {len(support.PRIVATE)} are there"), ("recording", found.recording)]
+    hooks = len(private.NAMES) - len(found.missing)
+    rows += [("private names", f"{hooks} of {len(private.NAMES)} are there"), ("recording", found.recording)]
     lines = [f"{name:<{_WIDTH}}{printable(value)}\n" for name, value in rows]
     lines.append("\nsettings of determinism here (a program can set others)\n")
     width = max(_WIDTH, *map(len, found.settings)) + 2

@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
     program = check_program(Path(name))
     output = Path(options.output or f"{program.stem}.h5")
     check_values(options.values)
-    against = Path(options.against) if options.against is not None else None
-    check_not_input(output, [program, *([against] if against is not None else [])])
+    against: str | None = options.against
+    check_not_input(output, [program, *([Path(against)] if against is not None else [])])
     if options.stop_at_first and against is None:
         raise Usage("--stop-at-first", found="no --against", expected="the trace of another run to compare with")
     window = Window() if options.steps is None else Window.parse(options.steps)
@@ -78,15 +78,16 @@ def run(options: argparse.Namespace) -> int:
         xla=options.xla,
         data=options.data,
         wish=wish,
+        ops=options.ops,
     )
 
 
-def _check_trace(path: Path) -> int:
+def _check_trace(path: str) -> int:
     """Read a trace in a process of its own, which says what is wrong with it; -> its exit status.
 
     In this one it is read only when the program runs TensorFlow: reading imports numpy, which the program configures.
     """
-    command = [sys.executable, "-m", "tfbisect", "info", str(path)]
+    command = [sys.executable, "-m", "tfbisect", "info", path]
     return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 
 
@@ -94,7 +95,7 @@ def _verify(options: argparse.Namespace, program: Path, arguments: list[str], ou
     from tfbisect import orchestrator, verification
 
     check_free(output, options.force)
-    what = orchestrator.Program(program, tuple(arguments), options.values, options.xla, options.data)
+    what = orchestrator.Program(program, tuple(arguments), options.values, options.xla, options.data, ops=options.ops)
     verified = verification.verify(what, output, force=options.force)
     say(verified.text)
     return verified.status if verified.same else 1 if verified.repeats else ERROR

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="go on to N runs when one differs, and compare them all")
     parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="a run is a job of N processes on this machine, each with its TF_CONFIG, as MultiWorkerMirroredStrategy "
+        "takes it, and a trace of its own",
+    )
+    parser.add_argument(
         "-o",
         dest="output",
         metavar="FILE",
@@ -58,6 +66,9 @@ def run(options: argparse.Namespace) -> int:
     check_values(options.values)
     name, *arguments = program_of(options)
     script = orchestrator.check_program(Path(name))
+    if options.workers is not None and options.workers < 2:
+        hint = "leave --workers out for a program in one process"
+        raise Usage("--workers", found=options.workers, expected="2 or more", hint=hint)
     output, traces = _places(options)
     if output is not None:
         check_not_input(output, [script])
@@ -73,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
             # standard output then holds the report alone, or nothing
             output_to_stderr=options.quiet or (output is None and options.format not in (None, "terminal")),
             log=folder / "output.txt" if options.quiet else None,
+            workers=options.workers or 0,
+            ops=options.ops,
         )
         watch = Watch(folder)
         compare = watch.watched(comparison.compare)
@@ -80,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
             outcome = orchestrator.find_divergence(
                 program, folder, options.times, compare, tell, force=options.force, every=options.all
             )
+            outcome = orchestrator.in_full(program, outcome, folder, compare, tell)
+            program = dataclasses.replace(program, ops="all")
             if options.values != "none":
                 outcome = orchestrator.measure(program, outcome, folder, compare, tell)
             outcome = orchestrator.expand(program, outcome, folder, compare, tell)

@@ -16,7 +16,7 @@ from textwrap import wrap
 
 from tfbisect.errors import printable
 from tfbisect.knowledge.entry import RANK, Answer, Confidence, Entry, Evidence, Grade, Setting, Steady
-from tfbisect.knowledge.precision import EXACT
+from tfbisect.knowledge.precision import COPIES, EXACT, EXACT_OF_TWO
 from tfbisect.model import Cause
 
 __all__ = [
@@ -166,9 +166,12 @@ def entries_for_error(text: str) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries() if any(fragment in text for fragment in entry.error_fragments))
 
 
-def is_exact_elementwise(op_type: str) -> bool:
-    """Whether the op rounds each element once or not at all, so that only its inputs decide its bits."""
-    return op_type in EXACT
+def is_exact_elementwise(op_type: str, inputs: int = 0) -> bool:
+    """Whether the op rounds each element once or not at all, so that only its inputs decide its bits.
+
+    inputs: how many values it takes, which decides of some.
+    """
+    return op_type in EXACT or op_type in COPIES or (op_type in EXACT_OF_TWO and inputs == 2)
 
 
 def _cause(entry: Entry, confidence: Confidence, evidence: Evidence) -> Cause:

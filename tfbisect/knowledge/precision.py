@@ -14,9 +14,15 @@ EXACT = (
     "Sign", "Floor", "Ceil", "Rint", "Round", "Maximum", "Minimum", "Relu", "Equal", "NotEqual", "Less",
     "LessEqual", "Greater", "GreaterEqual", "LogicalAnd", "LogicalOr", "LogicalNot", "BitwiseAnd",
     "BitwiseOr", "BitwiseXor", "Invert", "Select", "SelectV2", "Cast", "IsNan", "IsInf", "IsFinite",
-    "ZerosLike", "OnesLike",
+    "ZerosLike", "OnesLike", "ReluGrad", "BiasAdd",
 )  # fmt: skip
 """Elementwise ops that round each element once or not at all."""
+
+COPIES = ("Fill", "Tile", "BroadcastTo", "Pad", "PadV2", "ConcatV2", "Pack", "Transpose", "ReverseV2")
+"""Ops that compute nothing and lose nothing: what their inputs hold is in the result, element for element."""
+
+EXACT_OF_TWO = ("AddN",)
+"""Ops that are one exactly rounded operation an element with two inputs, and a sum in some order with more."""
 
 
 def _policy(evidence: Evidence) -> Confidence | None:
@@ -148,6 +154,22 @@ STEADY = (
         "Exact: each element is computed alone and rounded at most once, so equal inputs give equal bits, whatever "
         "the threads and libraries (subnormal numbers and the sign of zero aside).",
         (kernel_file("cwise_ops.h"), MEASURED),
+        "measured",
+    ),
+    Steady(
+        COPIES,
+        ("CPU",),
+        "Exact: it copies elements and computes nothing, so equal inputs give equal bits.",
+        (
+            kernel_file("fill_functor.h"),
+            kernel_file("tile_functor_cpu.h"),
+            kernel_file("broadcast_to_op.h"),
+            kernel_file("pad_op.h"),
+            kernel_file("concat_lib_cpu.h"),
+            kernel_file("transpose_functor_cpu.cc"),
+            kernel_file("reverse_op.h"),
+            MEASURED,
+        ),
         "measured",
     ),
 )

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
-from tfbisect.recorder import treatment
+from tfbisect.passed import ALL, CHOICES, SUSPECTS
+from tfbisect.recorder import private, treatment
 from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.policy import ValuePolicy, pattern
+from tfbisect.recorder.private import Part
 from tfbisect.recorder.stacks import UserCode
 from tfbisect.recorder.window import PLAIN, Window, Wish
 
@@ -60,6 +62,7 @@ class _Request:
     program: str | None
     wish: Wish
     fresh_streams: bool = False  # see `record_afresh`
+    ops: str = ALL  # see `passed`
 
 
 class _Session(Listener):
@@ -73,6 +76,8 @@ class _Session(Listener):
             raise Usage(f"output {self.path}", found="no such folder", expected="an existing folder")
         if request.xla not in ("opaque", "expand"):
             raise Usage("xla", found=request.xla, expected="opaque or expand")
+        if request.ops not in CHOICES:
+            raise Usage("ops", found=request.ops, expected=" or ".join(CHOICES))
         pattern(request.values)
         self.wants_data = request.data
         self._request, self._wish, self._begun = request, request.wish, begun
@@ -90,11 +95,14 @@ class _Session(Listener):
         self.failed = False
 
     def start(self) -> None:
+        """Begin. What this TensorFlow lacks costs what stands on it (`private`), and is said; it is no error."""
+        if "tensorflow" in sys.modules:
+            self.open()  # a file that cannot be written is an error now, not a warning later
+            if self.failed:
+                return
         context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
         if context is not None and context._context_handle is not None and not self._request.fresh_streams:
             self._before = frozenset(_text(name) for name in context.list_function_names())
-        if "tensorflow" in sys.modules:
-            self.open()  # a file that cannot be written is an error now, not a warning later
         self._hooks.install()
 
     def stop(self, exit_status: int | None = None, reason: str | None = None) -> None:
@@ -155,6 +163,17 @@ class _Session(Listener):
             endstate.write(path)
 
     # --- the hooks' listener ------------------------------------------------------------------------------------
+
+    def imported(self) -> None:
+        try:
+            if os.getpid() == self._pid and private.lacking():
+                self.open()
+        except Exception as error:
+            self._give_up(error)
+
+    def not_attached(self, error: Exception) -> None:
+        if os.getpid() == self._pid:
+            self._give_up(error)
 
     def call_function(
         self, context: Any, plain: Callable[..., Any], name: bytes, inputs: Sequence[Any], outputs: int
@@ -252,6 +271,14 @@ class _Session(Listener):
             except Exception as error:
                 self._give_up(error)
 
+    def session_unknown(self) -> None:
+        if os.getpid() == self._pid and not self.failed:
+            try:
+                self.failed = True
+                self.open().give_up(private.sentence(private.lacking(Part.SESSIONS)), "recording stopped")
+            except Exception as error:
+                self._give_up(error)
+
     def step(self, begins: bool = True) -> None:
         if os.getpid() == self._pid and not self.failed:
             try:
@@ -275,18 +302,42 @@ class _Session(Listener):
                 self._recording = Recording(
                     writer, policy, request.program, self._begun.frame if self._begun else 0
                 )  # fmt: skip
+                self._recording.cheap = request.ops == SUSPECTS
                 options: dict[str, Any] = {"values": request.values, "xla": request.xla, "data": request.data}
-                options["reads"] = True
+                missing = private.lacking()
+                if not any(name.part in (Part.ALL, Part.READS, Part.PYTHON) for name in missing):
+                    options["reads"] = True
                 if self._begun is not None:
                     options["begun"] = self._begun[1:]
                 if steps is not None:
                     options["steps"] = steps
+                if request.ops != ALL:
+                    options["ops"] = request.ops
                 run = runinfo.at_start(request.program, list(request.argv), options)
                 writer.journal({"kind": "info", "run": run})
                 writer.flush()
                 if not self._wish.is_plain:
                     self._start_watch(self._recording)
+                self._tell_missing(self._recording, missing)
             return self._recording
+
+    def _tell_missing(self, recording: "Recording", missing: "Sequence[private.Name]") -> None:
+        """Say once what this TensorFlow lacks and what that costs; end the trace where nothing can be recorded."""
+        from tfbisect.recorder.recording import say
+
+        vital = [name for name in missing if name.part == Part.ALL]
+        if vital:
+            self.failed = True
+            recording.give_up(f"{private.sentence(vital)}; see python -m tfbisect doctor", Part.ALL.value)
+            self._hooks.remove()
+            return
+        idle = {Part.SESSIONS, Part.RESTORING, *(() if self.wants_data else (Part.DATA,))}  # told where it is met
+        missing = [name for name in missing if name.part not in idle]
+        for name in missing:
+            recording.unseen(name.short, name.short, f"{private.version()} has none: {name.part.value}")
+        if missing:
+            costs = "; ".join(dict.fromkeys(name.part.value for name in missing))
+            say(f"{private.sentence(missing)}: {costs}; see python -m tfbisect doctor")
 
     def _writer(self, policy: "ValuePolicy", steps: str | None) -> "TraceWriter":
         from tfbisect.trace import TraceWriter, load
@@ -295,7 +346,7 @@ class _Session(Listener):
             return TraceWriter(self.path, force=self._request.force)
         from tfbisect.recorder import against
 
-        self._other = against.other_run(load(self._wish.against), steps)
+        self._other = against.other_run(load(self._wish.against), steps, self._request.ops)
         return against.ComparingWriter(self.path, self._other, policy, force=self._request.force)
 
     def _start_watch(self, recording: "Recording") -> None:
@@ -367,7 +418,7 @@ class _Session(Listener):
 @contextlib.contextmanager
 def record(
     path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque",
-    data: bool = False, steps: str | None = None,
+    data: bool = False, steps: str | None = None, ops: str = ALL,
 ) -> Iterator[None]:  # fmt: skip
     """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
 
@@ -375,12 +426,14 @@ def record(
     regular expression searched in `function/node` and `OpType at file.py:line`. force: replace an existing file. xla:
     "opaque" leaves functions that XLA compiles as they are, one event for each result; "expand" runs and records them
     op by op without XLA, which is another program and may give other bits. steps: "FIRST:LAST" records only these steps
-    of the program op by op, without LAST; what runs in others runs as it is.
+    of the program op by op, without LAST; what runs in others runs as it is. ops: "suspects" takes no digests of ops
+    whose bits their inputs decide (elementwise and exact), which costs less and names an op or those above it.
 
-    Raises OutputExists, Usage, UnsupportedTensorFlow. Errors of the block pass through; the trace is kept.
+    Raises OutputExists, Usage. Errors of the block pass through; the trace is kept. A TensorFlow that lacks what
+    recording stands on is told in a warning and in the trace; the block runs all the same.
     """
     wish = PLAIN if steps is None else Wish(Window.parse(steps))
-    session = _begin(_Request(path, values, force, xla, data, sys.argv, None, wish), _caller())
+    session = _begin(_Request(path, values, force, xla, data, sys.argv, None, wish, ops=ops), _caller())
     try:
         yield
     finally:
@@ -410,7 +463,7 @@ def step() -> None:
 
 def run_program(
     path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
-    force: bool = False, xla: str = "opaque", data: bool = False, wish: Wish = PLAIN,
+    force: bool = False, xla: str = "opaque", data: bool = False, wish: Wish = PLAIN, ops: str = ALL,
 ) -> int:  # fmt: skip
     """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
 
@@ -422,7 +475,7 @@ def run_program(
     file = Path(program)
     if not file.is_file():
         raise ProgramNotFound(file, found="nothing there" if not file.exists() else "a folder")
-    session = _begin(_Request(path, values, force, xla, data, [str(program), *args], str(file), wish))
+    session = _begin(_Request(path, values, force, xla, data, [str(program), *args], str(file), wish, ops=ops))
     treatment.install_from_environment()
     status: list[int | None] = [None]
 

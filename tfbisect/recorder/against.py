@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tfbisect.errors import Usage
 from tfbisect.model import NO_CALL, GraphKind, Node, NodeFlag
+from tfbisect.passed import ALL
 from tfbisect.recorder.digest import DT_STRING
 from tfbisect.recorder.policy import ValuePolicy
 from tfbisect.tables import Trace
@@ -308,8 +309,12 @@ class ComparingWriter(TraceWriter):
         self.first = f"{what}{where}" + (f", in step {self.step}" if self.step >= 0 else "") + why
 
 
-def other_run(trace: Trace, steps: str | None) -> Trace:
-    """The trace back if it can be compared with a run of which `steps` are recorded. Raises Usage."""
+def other_run(trace: Trace, steps: str | None, ops: str) -> Trace:
+    """The trace back if it can be compared with a run of which these steps and ops are recorded. Raises Usage."""
+    ours, theirs_ops = ops, str(trace.options.get("ops", ALL))
+    if ours != theirs_ops:
+        found, expected = f"--ops {theirs_ops}", f"--ops {ours}, as asked for"
+        raise Usage(f"--against {trace.path}", found=found, expected=expected)
     theirs = trace.options.get("steps")
     if theirs != steps:
         raise Usage(

@@ -14,6 +14,7 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tfbisect.model import CallState, Edge, GraphKind, Node, NodeFlag, SiteKind
+from tfbisect.passed import MAIN_THREAD, is_passed
 from tfbisect.recorder import definitions, digest, draws
 from tfbisect.recorder import ops as optypes
 from tfbisect.recorder.handles import dtype_of, variables_of
@@ -83,10 +84,12 @@ class EagerRecorder:
             outputs = ()
         elif not isinstance(outputs, list | tuple):
             outputs = (outputs,)
-        key = op, stack, len(inputs), len(outputs), _hashable(attrs)
+        # Calls of other threads and callbacks are told apart by what they made, so they are recorded in full.
+        cheap = recording.cheap and thread.number == MAIN_THREAD and not thread.calls
+        key = op, stack, len(inputs), len(outputs), _hashable(attrs), cheap
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan(op, stack, inputs, attrs, outputs)
+            plan = self._plans[key] = self._plan(op, stack, inputs, attrs, outputs, cheap)
         writer = recording.writer
         begun = recording.begun(thread) if op in optypes.HOST else -1
         sources = []
@@ -172,7 +175,9 @@ class EagerRecorder:
             read = gen_resource_variable_ops.read_variable_op(handle, dtype)
         return array_of(read)
 
-    def _plan(self, op: str, stack: int, inputs: Sequence[Any], attrs: Any, outputs: Sequence[Any]) -> _Plan:
+    def _plan(
+        self, op: str, stack: int, inputs: Sequence[Any], attrs: Any, outputs: Sequence[Any], cheap: bool
+    ) -> _Plan:
         recording = self._recording
         definition = op_def_registry.get(op)
         flags = NodeFlag.NONE
@@ -194,6 +199,9 @@ class EagerRecorder:
         datasets = digest.DT_VARIANT in dtypes
         if datasets:
             flags |= NodeFlag.OPAQUE
+        passed = cheap and not handles and is_passed(op, count, dtypes)
+        if passed:
+            flags |= NodeFlag.PASSED
         nodes = [Node(name=f"arg{index}", op="_Arg", index=index) for index in range(count)]
         given = dict(zip(map(str, attrs[::2]), attrs[1::2], strict=True))
         text = digest.of_text([(k, _plain(value)) for k, value in given.items() if k not in optypes.IGNORED_ATTRS])
@@ -213,7 +221,7 @@ class EagerRecorder:
             draws.note(recording, "eager", graph, [(count, *seeds)], [(op, op, stack, *seeds)])
         sites = [
             -1
-            if dtype in (digest.DT_RESOURCE, digest.DT_VARIANT) or optypes.is_undefined(op, index, given)
+            if passed or dtype in (digest.DT_RESOURCE, digest.DT_VARIANT) or optypes.is_undefined(op, index, given)
             else recording.writer.sites(graph, [(count, index, SiteKind.OUTPUT, dtype)])
             for index, dtype in enumerate(dtypes)
         ]

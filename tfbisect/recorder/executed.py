@@ -18,6 +18,8 @@ from tensorflow.python.eager import cancellation, execute
 from tensorflow.python.framework import errors
 
 from tfbisect.errors import first_line
+from tfbisect.model import COMPILED_BY_XLA
+from tfbisect.recorder import private
 from tfbisect.recorder.controlflow import base
 
 SENDS, RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
@@ -26,7 +28,6 @@ _PARTITIONER_NAME = re.compile(r"(/_\d+)$")
 _OPTIMIZER_NAMES = ("ArithmeticOptimizer/", "ConstantFolding/", "LayoutOptimizer", "Func/", "_")
 MOST_BYTES = 100 * 2**20
 _COMPILED = "_XlaMustCompile"
-XLA = "compiled by XLA as one cluster"
 _MARK = "tfbisect_nothing"
 _fresh = itertools.count()
 
@@ -42,7 +43,7 @@ def must_not_be_probed(context: Any, definition: Any) -> str | None:
     protocol buffer that holds the constants several times and ends at 2 GiB.
     """
     if definition.attr[_COMPILED].b:
-        return XLA
+        return COMPILED_BY_XLA
     size = sum(each.ByteSize() for each in library(context, definition).values())
     if size > MOST_BYTES:
         return f"its constants take {size / 2**20:.0f} MiB, above {MOST_BYTES / 2**20:.0f} MiB"
@@ -121,6 +122,8 @@ def executed_graph(
 
     Raises NotToBeHad.
     """
+    if missing := private.lacking(private.Part.FUNCTIONS):
+        raise NotToBeHad(private.sentence(missing))
     definition = context.get_function_def(name)
     reason = must_not_be_probed(context, definition)
     if reason:

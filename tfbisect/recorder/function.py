@@ -332,6 +332,7 @@ class FunctionRecorder:
                 shapes=shapes.certain(graph, definition),
                 keep=lambda node, nbytes: self._recording.policy.carried(f"{user}/{node}", nbytes),
                 group_size=1 if self._recording.policy.wants_large else GROUP_SIZE, next_group=_group_numbers,
+                cheap=self._recording.cheap,
             ).build()  # fmt: skip
             twin_attrs = _without_optimizer(attrs)
             self._try(twin, inputs, num_outputs, twin_attrs)
@@ -509,6 +510,8 @@ class FunctionRecorder:
                 flags |= NodeFlag.WRITER
             if local in unrecorded:
                 flags |= NodeFlag.OPAQUE
+            if local in twin.passed:
+                flags |= NodeFlag.PASSED
             if node.op in ("PartitionedCall", "StatefulPartitionedCall", "XlaLaunch", "_XlaRun") or "f" in node.attr:
                 flags |= NodeFlag.OPAQUE
             argument = node.op in executed.ARGUMENTS

@@ -1,6 +1,7 @@
 """The places where TensorFlow is hooked, and how the hooks come off again.
 
-Imports no TensorFlow: where the program has not done so yet, hooks wait for its import. Records nothing itself.
+Imports no TensorFlow: where the program has not done so yet, hooks wait for its import. Records nothing itself. A name
+that is not as `private` knows it is left alone; whoever listens asks there what is missing, and says so.
 
 Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0:
 - `context.Context.call_function`: the one door through which Python runs any tf.function;
@@ -28,8 +29,10 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfbisect.errors import UnsupportedTensorFlow
+from tfbisect.recorder import private
+from tfbisect.recorder.private import Part
 
+TENSORFLOW = "tensorflow"
 CONTEXT, EXECUTE = "tensorflow.python.eager.context", "tensorflow.python.eager.execute"
 SCRIPT_OPS = "tensorflow.python.ops.script_ops"
 OPS = "tensorflow.python.framework.ops"
@@ -44,6 +47,12 @@ class Listener:
     """What the hooks call. As it stands it lets everything go on as it would."""
 
     wants_data = False  # whether functions inside tf.data are to be recorded
+
+    def imported(self) -> None:
+        """Hears that the program has imported TensorFlow, whose hooks waited for that. Nothing has run yet."""
+
+    def not_attached(self, error: Exception) -> None:
+        """Hears that a thread's eager ops cannot be heard of."""
 
     def call_function(self, context: Any, plain: PlainCall, name: bytes, inputs: Sequence[Any], outputs: int) -> Any:
         """Runs a tf.function in TensorFlow's place."""
@@ -65,6 +74,9 @@ class Listener:
 
     def session_partial_run(self) -> None:
         """Hears of a `Session.partial_run`, which is not recorded."""
+
+    def session_unknown(self) -> None:
+        """Hears that a v1 Session is used, where TensorFlow's door to it is not known."""
 
     def step(self, begins: bool = True) -> None:
         """Hears that a training step begins, or that none is under way any more."""
@@ -90,13 +102,15 @@ class Hooks:
         self._lock = threading.Lock()
 
     def install(self) -> None:
-        """Raises UnsupportedTensorFlow when TensorFlow, imported already, lacks a hooked name."""
+        """Hook what is imported already; the rest when it is imported."""
         waiting: dict[str, Callable[[types.ModuleType], None]] = {}
         module: Any
         patches = {
             CONTEXT: self._patch_context, SCRIPT_OPS: self._patch_script_ops, KERAS_CALLBACKS: self._patch_keras,
             SESSION: self._patch_session, OPS: self._patch_ops,
         }  # fmt: skip
+        if TENSORFLOW not in sys.modules:
+            waiting[TENSORFLOW] = lambda _: self._listener.imported()
         if self._listener.wants_data:
             patches[DATA] = self._patch_data
         for name, patch in patches.items():
@@ -115,13 +129,14 @@ class Hooks:
         if self._finder is not None:
             with contextlib.suppress(ValueError):
                 sys.meta_path.remove(self._finder)
+        attached = bool(self._lists)
         for callbacks in self._lists:
             with contextlib.suppress(ValueError):
                 callbacks.remove(self._callback)
         self._lists.clear()
         execute: Any = sys.modules.get(EXECUTE)
         context: Any = sys.modules.get(CONTEXT)
-        if execute is not None and context is not None:
+        if attached:
             current = context._context
             if current is None or not current._thread_local_data.op_callbacks:
                 execute.execute = execute.quick_execute
@@ -133,12 +148,12 @@ class Hooks:
     # --- TensorFlow ---------------------------------------------------------------------------------------------
 
     def _patch_context(self, module: Any) -> None:
-        cls = getattr(module, "Context", None)
-        if cls is None or not hasattr(cls, "call_function"):
-            raise UnsupportedTensorFlow(
-                "TensorFlow's eager context", found="no Context.call_function", expected="TensorFlow 2.16 to 2.21"
-            )
-        plain_call, plain_init, plain_remove = cls.call_function, cls.__init__, cls.remove_function
+        if private.lacking(Part.ALL, module=CONTEXT):
+            return
+        cls: Any = module.Context
+        plain_call, plain_init = cls.call_function, cls.__init__
+        has_twins = not private.lacking(Part.FUNCTIONS, module=CONTEXT)  # else there is nothing to be removed
+        plain_remove: Any = cls.remove_function if has_twins else None
         listener = self._listener
 
         def call_function(context: Any, name: bytes, tensor_inputs: Sequence[Any], num_outputs: int) -> Any:
@@ -150,24 +165,28 @@ class Hooks:
 
         def init(context: Any, *args: Any, **kwargs: Any) -> None:
             plain_init(context, *args, **kwargs)
-            self._attach(context)
+            self._attach_or_tell(context)
 
         def undo_calls() -> None:
-            cls.call_function, cls.remove_function = plain_call, plain_remove
+            cls.call_function = plain_call
+            if has_twins:
+                cls.remove_function = plain_remove
 
         def undo_init() -> None:
             cls.__init__ = plain_init
 
-        cls.call_function, cls.remove_function, cls.__init__ = call_function, remove_function, init
+        cls.call_function, cls.__init__ = call_function, init
+        if has_twins:
+            cls.remove_function = remove_function
         self._undo_calls = undo_calls
         self._undo += [undo_calls, undo_init]
         if module._context is not None:
-            self._attach(module._context)
+            self._attach_or_tell(module._context)
 
     def _patch_script_ops(self, module: Any) -> None:
-        cls = getattr(module, "EagerFunc", None)
-        if cls is None:
+        if private.lacking(Part.PYTHON, module=SCRIPT_OPS):
             return
+        cls: Any = module.EagerFunc
         plain, listener = cls.__call__, self._listener
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -184,13 +203,10 @@ class Hooks:
         self._undo.append(undo)
 
     def _patch_data(self, module: Any) -> None:
-        cls: Any = getattr(module, "StructuredFunctionWrapper", None)
-        plain = getattr(cls, "function", None)
-        if not isinstance(plain, property) or plain.fget is None:
-            raise UnsupportedTensorFlow(
-                "the functions of tf.data", found="no StructuredFunctionWrapper.function",
-                expected="TensorFlow 2.16 to 2.21", hint="record without --data",
-            )  # fmt: skip
+        if private.lacking(Part.DATA, module=DATA):
+            return
+        cls: Any = module.StructuredFunctionWrapper
+        plain: Any = cls.function
         plain_init, plain_get, listener = cls.__init__, plain.fget, self._listener
 
         def init(wrapper: Any, func: Any, name: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -207,12 +223,10 @@ class Hooks:
         self._undo.append(undo)
 
     def _patch_ops(self, module: Any) -> None:
-        cls: Any = getattr(module, "_EagerTensorBase", None)
-        plain, listener = getattr(cls, "_numpy", None), self._listener
-        if plain is None:
-            raise UnsupportedTensorFlow(
-                "TensorFlow's eager tensors", found="no _EagerTensorBase._numpy", expected="TensorFlow 2.16 to 2.21"
-            )
+        if private.lacking(Part.READS, module=OPS):
+            return
+        cls: Any = module._EagerTensorBase
+        plain, listener = cls._numpy, self._listener
 
         def read(tensor: Any) -> Any:
             listener.tensor_read(tensor)
@@ -225,11 +239,10 @@ class Hooks:
         self._undo.append(undo)
 
     def _patch_session(self, module: Any) -> None:
-        cls: Any = getattr(module, "BaseSession", None)
-        if not hasattr(cls, "_call_tf_sessionrun") or not hasattr(cls, "_call_tf_sessionprun"):
-            raise UnsupportedTensorFlow(
-                "TensorFlow's sessions", found="no BaseSession._call_tf_sessionrun", expected="TensorFlow 2.16 to 2.21"
-            )
+        cls: Any = module.BaseSession
+        if private.lacking(Part.SESSIONS):
+            self._patch_public_session(cls)
+            return
         plain, plain_partial = cls._call_tf_sessionrun, cls._call_tf_sessionprun
         listener = self._listener
 
@@ -244,6 +257,25 @@ class Hooks:
             cls._call_tf_sessionrun, cls._call_tf_sessionprun = plain, plain_partial
 
         cls._call_tf_sessionrun, cls._call_tf_sessionprun = run, partial_run
+        self._undo.append(undo)
+
+    def _patch_public_session(self, cls: Any) -> None:
+        """Hear that a Session is used. What it computes is not seen, so nothing after it may be blamed."""
+        plains = {name: getattr(cls, name) for name in ("run", "partial_run", "make_callable")}
+
+        def heard(plain: Callable[..., Any]) -> Callable[..., Any]:
+            def call(session: Any, *args: Any, **kwargs: Any) -> Any:
+                self._listener.session_unknown()
+                return plain(session, *args, **kwargs)
+
+            return call
+
+        def undo() -> None:
+            for name, plain in plains.items():
+                setattr(cls, name, plain)
+
+        for name, plain in plains.items():
+            setattr(cls, name, heard(plain))
         self._undo.append(undo)
 
     def _patch_keras(self, module: Any) -> None:
@@ -272,6 +304,13 @@ class Hooks:
         context = getattr(sys.modules.get(CONTEXT), "_context", None)
         if context is not None:
             self._attach(context)
+
+    def _attach_or_tell(self, context: Any) -> None:
+        """In a line of TensorFlow's own, out of which nothing may escape."""
+        try:
+            self._attach(context)
+        except Exception as error:
+            self._listener.not_attached(error)
 
     def _attach(self, context: Any) -> None:
         callbacks = context._thread_local_data.op_callbacks

@@ -10,8 +10,7 @@ from tfbisect.errors import Usage
 
 AUTO_TENSOR_BYTES = 4096
 AUTO_TRACE_BYTES = 256 * 2**20
-TOO_LARGE = "values over 4 KiB"
-NO_LIMIT = 2**31 - 1  # a StridedSlice inside a twin takes an int32
+LARGEST = 2**30  # a value leaves a twin in one protocol buffer, which must be smaller than 2 GiB
 
 
 def pattern(policy: str) -> "re.Pattern[str]":
@@ -57,37 +56,43 @@ class ValuePolicy:
         """
         if not self.wants(label):
             return ""
-        if self.policy != "auto":
-            return "limit" if nbytes is None else "all"
         if nbytes is None:
             return "limit"
-        return "all" if nbytes <= AUTO_TENSOR_BYTES else ""
+        if self.policy == "auto":
+            return "all" if nbytes <= AUTO_TENSOR_BYTES else ""
+        return "all" if nbytes <= LARGEST else "limit"
 
     def limit(self) -> int:
         """How many bytes of a tensor are worth handing over now; 0 once the budget is spent."""
         if self.policy == "none":
             return 0
         if self.policy != "auto":
-            return NO_LIMIT
+            return LARGEST
         return AUTO_TENSOR_BYTES if self.kept_bytes < AUTO_TRACE_BYTES else 0
 
     def admits(self, nbytes: int) -> bool:
         """Whether a value of `nbytes` is kept now; what is not is counted."""
         if self.policy == "none":
             return False
-        if self.policy == "auto":
-            if nbytes > AUTO_TENSOR_BYTES:
-                return self._drop(TOO_LARGE)
-            if self.kept_bytes + nbytes > AUTO_TRACE_BYTES:
-                return self._drop("values beyond 256 MiB a trace")
+        if self.too_large(nbytes, "all"):
+            self.left_out(1)
+            return False
+        if self.policy == "auto" and self.kept_bytes + nbytes > AUTO_TRACE_BYTES:
+            return self._drop("values beyond 256 MiB a trace")
         self.kept_bytes += nbytes
         return True
 
     def left_out(self, count: int) -> None:
         """Count values that were too large to be handed over at all."""
-        if self.policy == "auto" and count:
-            self.dropped[TOO_LARGE] = self.dropped.get(TOO_LARGE, 0) + count
+        if count:
+            self._drop("values over 1 GiB" if self.wants_large else "values over 4 KiB", count)
 
-    def _drop(self, what: str) -> bool:
-        self.dropped[what] = self.dropped.get(what, 0) + 1
+    def too_large(self, nbytes: int, carried: str) -> bool:
+        """Whether a value that would be kept, were it smaller, is not. carried: as `carried` said of its op."""
+        if self.policy == "auto":
+            return nbytes > AUTO_TENSOR_BYTES
+        return bool(carried) and nbytes > LARGEST
+
+    def _drop(self, what: str, count: int = 1) -> bool:
+        self.dropped[what] = self.dropped.get(what, 0) + count
         return False

@@ -67,6 +67,7 @@ class Recording:
         self.stacks = stacks.Stacks(stacks.UserCode(program), writer.stack, outermost)
         self.active = True  # False once recording has ended: rows are thrown away
         self.broken = False
+        self.cheap = False  # no digests of ops whose bits their inputs decide
         self.live = True  # False outside the steps that are to be recorded: what runs is only followed
         self.ever_live = True  # False if nothing at all is recorded op by op
         self.watch: Watch | None = None  # hears of steps
@@ -289,12 +290,15 @@ class Recording:
 
     def fail(self, where: str, error: BaseException) -> None:
         """An error of tfbisect's own: the trace ends here, the program goes on."""
+        self.give_up(f"{where}: {type(error).__name__}: {error}", "recording stopped")
+
+    def give_up(self, reason: str, said: str) -> None:
+        """The rest cannot be recorded: the trace ends here and says why, the program goes on."""
         with self.lock:
             if self.broken or not self.active:
                 return
             self.broken, self.active = True, False
-            reason = f"{where}: {type(error).__name__}: {error}"
-            _say(f"recording stopped, the program goes on: {reason}")
+            say(f"{said}, the program goes on: {reason}")
             with contextlib.suppress(Exception):
                 self._end("incomplete", None, reason)
 
@@ -307,7 +311,7 @@ class Recording:
                     self._end(status, exit_status, reason)
                 except Exception as error:
                     self.broken = True
-                    _say(f"the end of the trace could not be written: {error}")
+                    say(f"the end of the trace could not be written: {error}")
 
     def _end(self, status: str, exit_status: int | None, reason: str | None) -> None:
         for (name, op_type, why, _stack), count in self._opaque.items():
@@ -320,7 +324,8 @@ class Recording:
         self.writer.close()
 
 
-def _say(what: str) -> None:
+def say(what: str) -> None:
+    """Print a warning of tfbisect's own."""
     with contextlib.suppress(Exception):  # standard error can be closed, or full
         print(f"tfbisect: {what}"[:500], file=sys.stderr)
 

@@ -31,8 +31,9 @@ from tensorflow.python.ops import (
     resource_variable_ops,
 )
 
-from tfbisect.errors import first_line
+from tfbisect.errors import UnsupportedTensorFlow, first_line
 from tfbisect.recorder import ops as optypes
+from tfbisect.recorder import private
 from tfbisect.recorder.handles import dtype_of
 from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.reachable import reachable
@@ -69,7 +70,12 @@ class State:
     """What was saved. `remarks`: what cannot be put back, in words."""
 
     def __init__(self, roots: Iterable[Any]) -> None:
-        """Save the state of the process, and of what `roots` (a callable, its arguments) lead to."""
+        """Save the state of the process, and of what `roots` (a callable, its arguments) lead to.
+
+        Raises UnsupportedTensorFlow where TensorFlow lacks what recording or restoring needs.
+        """
+        if missing := private.lacking(private.Part.ALL, private.Part.RESTORING):
+            raise UnsupportedTensorFlow("check", found=private.sentence(missing), expected=f"one of {private.TRIED}")
         self.remarks: list[str] = []
         self._variables: dict[int, _Saved] = {}  # by id of the handle
         self._others: list[Callable[[], None]] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfbisect.recorder.digest import ITEMSIZE
-from tfbisect.recorder.policy import AUTO_TENSOR_BYTES, NO_LIMIT
+from tfbisect.recorder.policy import AUTO_TENSOR_BYTES, LARGEST
 from tfbisect.recorder.twin import Group
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class GroupReader:
         self._carried = np.array([bool(tap.carried) for tap in group.taps])
         self._known: bytes | None = None  # the last row's uncertain shapes, as bytes
         self._shape_ids = np.zeros(count, np.uint32)
-        self._too_large = 0  # how many values are too large for the policy `auto`
+        self._too_large = 0  # how many values are too large for the policy
         self._nbytes = np.zeros(count, np.int64)  # bytes of the values of which any travel
 
     def record(self, recording: "Recording", call: int, path: np.ndarray, blob: bytes) -> None:
@@ -94,14 +94,14 @@ class GroupReader:
     def _kept(self, total: int) -> np.ndarray:
         """How many bytes of each value this row carries: the one limit under which the sizes add up."""
         space = total - DIGEST_BYTES * self._count
-        for limit in (0, AUTO_TENSOR_BYTES, NO_LIMIT):
+        for limit in (0, AUTO_TENSOR_BYTES, LARGEST):
             kept = np.where(self._limited, np.minimum(self._nbytes, limit), self._nbytes)
             if int(kept.sum()) == space:
                 return kept
         raise ValueError(f"a row of {total} bytes for {self._count} taps")
 
     def _read_shapes(self, recording: "Recording", data: memoryview) -> None:
-        ints = np.frombuffer(data[: len(data) // 4 * 4], "<i4")
+        ints = np.frombuffer(data[: len(data) // 8 * 8], "<i8")
         ends = np.nonzero(ints == -1)[0][: len(self._uncertain)] if self._uncertain else np.zeros(0, np.int64)
         if len(ends) < len(self._uncertain):
             raise ValueError(f"a row with {len(ends)} shapes for {len(self._uncertain)} taps")
@@ -114,5 +114,5 @@ class GroupReader:
             self._shape_ids[index] = recording.writer.shape(dims)
             nbytes = ITEMSIZE.get(tap.dtype, 0) * math.prod(dims)
             self._nbytes[index] = nbytes if tap.carried else 0
-            self._too_large += nbytes > AUTO_TENSOR_BYTES
-        self._known = bytes(data[: 4 * first])
+            self._too_large += recording.policy.too_large(nbytes, tap.carried)
+        self._known = bytes(data[: 8 * first])

@@ -4,6 +4,7 @@ Asks TensorFlow only for what it has already decided: nothing here starts an eag
 """
 
 import hashlib
+import json
 import os
 import platform
 import sys
@@ -28,10 +29,10 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment as far as it is a matter of the program's results.
 
     What reaches TensorFlow is kept as it is; short values of other variables too; long or secret-looking ones only as a
-    digest, so that a trace can be handed on and a difference is still seen.
+    digest, so that a trace can be handed on and a difference is still seen. What reaches TensorFlow comes first.
     """
     result = {}
-    for name, value in sorted(variables.items()):
+    for name, value in sorted(variables.items(), key=lambda item: (not item[0].startswith(_KEPT), item[0])):
         if name in _ALWAYS_OTHER:
             continue
         secret = any(word in name.upper() for word in _SECRET)
@@ -40,6 +41,38 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
         else:
             result[name] = f"sha256:{hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
     return result
+
+
+# What programs that start one process a device tell each of them: its number, and how many there are.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"),
+)  # fmt: skip
+
+
+def worker(variables: Mapping[str, str]) -> dict[str, Any]:
+    """{"worker": which task of a job of several processes this one is} as its environment tells; {} if it is alone.
+
+    `task` is a name such as "worker:1", `cluster` how many tasks there are of each type.
+    """
+    try:
+        told = json.loads(variables.get("TF_CONFIG") or "{}")
+        cluster = {str(kind): len(tasks) for kind, tasks in told.get("cluster", {}).items()}
+        task = told.get("task", {})
+        found = _task(str(task["type"]), int(task["index"]), cluster) if task and cluster else {}
+        if found:
+            return found
+        for rank, size in _LAUNCHERS:
+            if rank in variables and size in variables:
+                return _task("rank", int(variables[rank]), {"rank": int(variables[size])})
+    except (ValueError, TypeError, KeyError, AttributeError):  # TensorFlow will say what is wrong with it
+        pass
+    return {}
+
+
+def _task(kind: str, index: int, cluster: dict[str, int]) -> dict[str, Any]:
+    alone = sum(cluster.values()) < 2
+    return {} if alone else {"worker": {"task": f"{kind}:{index}", "cluster": cluster}}
 
 
 def at_start(program: str | None, argv: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,6 +95,7 @@ def at_start(program: str | None, argv: list[str], options: Mapping[str, Any]) -
             "processor": _processor(),
             "cores": os.cpu_count(),
         },
+        **worker(os.environ),
     }
 
 
@@ -76,8 +110,8 @@ def of_tensorflow(context: Any) -> dict[str, Any]:
     """What TensorFlow was set up with, once its context is initialized.
 
     Private TensorFlow API used here, tried on 2.16.2, 2.18.1 and 2.21.0: `context.Context.config / devices /
-    optimizer_jit / _seed`, `_pywrap_util_port.IsMklEnabled`, `_pywrap_determinism.is_enabled`. What an installation
-    lacks is left out.
+    optimizer_jit / _seed / _server_def`, `_pywrap_util_port.IsMklEnabled`, `_pywrap_determinism.is_enabled`. What an
+    installation lacks is left out.
     """
     info: dict[str, Any] = {"versions": {}, "threads": {}, "flags": {}}
     for name in ("tensorflow", "keras", "numpy", "h5py", "ml_dtypes"):
@@ -86,6 +120,10 @@ def of_tensorflow(context: Any) -> dict[str, Any]:
         if version is not None:
             info["versions"][name] = str(version)
     _try(info, "devices", lambda: sorted(context.devices()))
+    server = _value(lambda: context._server_def)
+    if server is not None:
+        cluster = {job.name: len(job.tasks) for job in server.cluster.job}
+        info |= _task(server.job_name, server.task_index, cluster)
     config = _value(lambda: context.config)
     if config is not None:
         info["threads"] = {

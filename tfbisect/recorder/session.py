@@ -34,7 +34,7 @@ from tfbisect.recorder import (
     session_plan,
     session_probe,
 )
-from tfbisect.recorder.policy import AUTO_TENSOR_BYTES, NO_LIMIT
+from tfbisect.recorder.policy import AUTO_TENSOR_BYTES, LARGEST
 from tfbisect.recorder.recording import CALLBACK_THREAD, Recording
 from tfbisect.recorder.session_dumps import DEBUG_OP, Dump, Folders, Output
 from tfbisect.recorder.session_graph import UserGraph
@@ -283,7 +283,7 @@ class SessionRecorder:
         assert self._folders is not None and plan.layout is not None
         folder, inbox = self._folders.new(), None
         if self._memory is not None and plan.layout.on_host:
-            limit = NO_LIMIT if self._recording.policy.wants_large else AUTO_TENSOR_BYTES
+            limit = LARGEST if self._recording.policy.wants_large else AUTO_TENSOR_BYTES
             scalars = dict.fromkeys((*plan.layout.loops.needed, *plan.layout.loops.predicates.values()), SCALAR)
             inbox = self._memory.inbox({**scalars, **dict.fromkeys(plan.wanted, limit)})
         options = plan.signature.callable_options()

@@ -1,7 +1,6 @@
 """What is supported here: the installation, the private TensorFlow names that recording needs, and a trial recording.
 
-Imports TensorFlow and runs a few ops; records nothing of a program. The names are those that the modules of this
-package list at their beginning, with the versions they were tried on.
+Imports TensorFlow and runs a few ops; records nothing of a program. The names are those of `private`.
 """
 
 import importlib
@@ -17,27 +16,9 @@ from typing import Any
 from tfbisect import recorder, trace
 from tfbisect.errors import first_line
 from tfbisect.model import GraphKind, SiteKind
-from tfbisect.recorder import runinfo
+from tfbisect.recorder import private, runinfo
 
-TRIED = ("2.16.2", "2.18.1", "2.21.0")
 PACKAGES = ("tensorflow", "keras", "numpy", "h5py", "xxhash", "rich", "ml_dtypes", "shtab", "pytest")
-PRIVATE = (
-    "tensorflow.python.eager.context:Context.call_function",
-    "tensorflow.python.eager.context:Context.remove_function",
-    "tensorflow.python.eager.context:Context.get_function_def",
-    "tensorflow.python.eager.context:Context.get_graph_debug_info",
-    "tensorflow.python.eager.context:Context.clear_kernel_cache",
-    "tensorflow.python.eager.execute:execute",
-    "tensorflow.python.eager.execute:execute_with_callbacks",
-    "tensorflow.python.eager.execute:execute_with_cancellation",
-    "tensorflow.python.eager.execute:quick_execute",
-    "tensorflow.python.framework.ops:_EagerTensorBase._numpy",
-    "tensorflow.python.ops.script_ops:EagerFunc.__call__",
-    "tensorflow.python.client.session:BaseSession._call_tf_sessionrun",
-    "tensorflow.python.client.session:BaseSession._call_tf_sessionprun",
-    "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable",
-    "tensorflow.python.data.ops.iterator_ops:OwnedIterator",
-)
 # Settings that decide whether a program repeats; tf.config and tf.keras.utils may set more while it runs.
 SETTINGS = (
     "TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC", "TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS",
@@ -71,8 +52,9 @@ def examine() -> Support:
     except Exception as error:
         problem = f"TensorFlow cannot be imported: {first_line(error)}"
         return Support(system, packages, (), "unknown", "unknown", (), "not tried", settings, (problem,))
-    missing = tuple(name for name in PRIVATE if not _there(name))
-    problems = [f"TensorFlow {tf.__version__} has no {name}" for name in missing]
+    lacking = private.lacking()
+    missing = tuple(name.where for name in lacking)
+    problems = [f"{private.sentence([name])}: {name.part.value}" for name in lacking]
     recorded = "not tried"
     if not missing:
         recorded, problem = _trial(tf)
@@ -124,17 +106,6 @@ def _xla(tf: Any) -> str:
     except Exception as error:
         return f"does not compile here: {first_line(error)}"
     return "works; compiled functions are recorded from outside, or with --xla expand op by op without XLA"
-
-
-def _there(name: str) -> bool:
-    module, _, path = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
-        return False
-    return True
 
 
 def _version(package: str) -> str | None:

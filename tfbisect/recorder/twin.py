@@ -24,7 +24,8 @@ import numpy as np
 from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2, tensor_pb2, tensor_shape_pb2
 from tensorflow.python.framework import op_def_registry
 
-from tfbisect.model import SiteKind
+from tfbisect.model import Edge, Node, NodeFlag, SiteKind
+from tfbisect.passed import is_passed, passed_by
 from tfbisect.recorder import controlflow, ops
 from tfbisect.recorder.controlflow import base, slot
 from tfbisect.recorder.digest import DT_BOOL, DT_RESOURCE, DT_STRING, DT_UINT8, ITEMSIZE, REF, digestible
@@ -73,6 +74,7 @@ class Twin:
     unrecorded: list[tuple[int, int, str]] = field(default_factory=list)  # node, slot, why
     draws: bool = False  # holds a kernel with a random stream of its own
     writes: frozenset[int] = frozenset()  # nodes that may write a variable
+    passed: frozenset[int] = frozenset()  # nodes that are not tapped, since their inputs decide their bits
 
 
 def outputs_of(node: Any) -> list[tuple[str, int, int]]:
@@ -147,13 +149,14 @@ class TwinBuilder:
 
     variables: {argument number: DataType of the variable its handle names}; a handle that is missing names no variable.
     host: the device of the queue. shapes: {(node, slot): shape} that are certain. keep(node name, bytes of the value or
-    None): how its bytes travel, as Tap.carried says. next_group: gives group numbers that no other twin uses.
+    None): how its bytes travel, as Tap.carried says. next_group: gives group numbers that no other twin uses. cheap:
+    leave out what `passed` says.
     """
 
     def __init__(
         self, name: str, source: Any, graph: Any, *, variables: Mapping[int, int], host: str,
         shapes: Mapping[tuple[str, int], tuple[int, ...]], keep: Callable[[str, int | None], str],
-        group_size: int, next_group: "itertools.count[int]",
+        group_size: int, next_group: "itertools.count[int]", cheap: bool = False,
     ) -> None:  # fmt: skip
         self._source, self._keep, self._host, self._shapes = source, keep, host, shapes
         self._variables, self._group_size, self._next_group = variables, group_size, next_group
@@ -174,6 +177,8 @@ class TwinBuilder:
         taken = {arg.name for arg in source.signature.input_arg} | set(self._original)
         self._prefix = next(p for p in map("tfbisect{}".format, itertools.count()) if not _starts_any(taken, p))
         self.twin = Twin(None, ordered, self._frame)
+        if cheap:
+            self.twin.passed = self._passed()
         self._name = name
 
     def build(self) -> Twin:
@@ -207,6 +212,21 @@ class TwinBuilder:
         self._gate()
         self.twin.definition = self._definition()
         return self.twin
+
+    def _passed(self) -> frozenset[int]:
+        """The numbers of the nodes that a cheap recording passes by."""
+        nodes, candidates = [], []
+        for number, node in enumerate(self.twin.nodes):
+            flags = NodeFlag.FORWARDER if node.op in ops.FORWARDERS else NodeFlag.NONE
+            flags |= NodeFlag.HOST if node.op in ops.HOST else NodeFlag.NONE
+            flags |= NodeFlag.OPAQUE if "f" in node.attr else NodeFlag.NONE
+            edges = [Edge(self._number[base(ref)], slot(ref)) for ref in node.input]
+            op = "_Retval" if node.op in RESULTS else user_op(node.op)
+            nodes.append(Node(node.name, op, flags=flags, inputs=tuple(edges)))
+            types = [dtype for _, _, dtype in self._outputs.get(node.name, ())]
+            if types and is_passed(op, sum(edge.slot >= 0 for edge in edges), types):
+                candidates.append(number)
+        return passed_by(nodes, candidates)
 
     # --- references and small parts -------------------------------------------------------------------------------
 
@@ -260,9 +280,10 @@ class TwinBuilder:
                 shared[key] += ":handle:0"
             elif key == "method":
                 shared[key] = self._constant(name, b"farmhash64", DT_STRING, anchor)
+            elif key == "end":
+                shared[key] = self._constant(name, [-1], DT_INT64, anchor)
             else:
-                value = {"row": [1, -1], "flat": [-1], "end": [-1], "axis0": 0, "axis1": 1, "zeros": [0, 0],
-                         "ones": [1, 1]}[key]  # fmt: skip
+                value = {"row": [1, -1], "axis0": 0, "axis1": 1, "zeros": [0, 0], "ones": [1, 1]}[key]
                 shared[key] = self._constant(name, value, DT_INT32, anchor)
         return shared[key]
 
@@ -317,9 +338,9 @@ class TwinBuilder:
     # --- taps ---------------------------------------------------------------------------------------------------
 
     def _tap_outputs(self, node: Any) -> None:
-        if node.op in ops.FORWARDERS:
-            return
         number = self._number[node.name]
+        if node.op in ops.FORWARDERS or number in self.twin.passed:
+            return
         for output, (name, index, dtype) in enumerate(self._outputs[node.name]):
             if ops.is_undefined(node.op, output, node.attr):
                 continue
@@ -389,7 +410,7 @@ class TwinBuilder:
         shape = None
         if tap.shape is None:
             shape = self._add(
-                f"{name}/shape", "Shape", [ref], device, T=_type(dtype), out_type=_type(DT_INT32)
+                f"{name}/shape", "Shape", [ref], device, T=_type(dtype), out_type=_type(DT_INT64)
             ) + ":output:0"  # fmt: skip
         raw = dtype
         if tap.carried and dtype == DT_BOOL:
@@ -459,9 +480,9 @@ class TwinBuilder:
         parts = [part for _, part, _ in members]
         uncertain = list(itertools.chain(*((shape, end) for _, _, shape in members if shape)))
         if uncertain:
-            shapes = self._concat(f"{name}/shapes", uncertain, self._part(frame, "axis0"), DT_INT32, self._host)
+            shapes = self._concat(f"{name}/shapes", uncertain, self._part(frame, "axis0"), DT_INT64, self._host)
             shapes = self._add(
-                f"{name}/shape_bytes", "Bitcast", [shapes], self._host, T=_type(DT_INT32), type=_type(DT_UINT8)
+                f"{name}/shape_bytes", "Bitcast", [shapes], self._host, T=_type(DT_INT64), type=_type(DT_UINT8)
             ) + ":output:0"  # fmt: skip
             shapes = self._add(
                 f"{name}/shape_row", "Reshape", [shapes, self._part(frame, "row")], self._host, T=_type(DT_UINT8),

@@ -5,7 +5,6 @@ Imports nothing heavy: the command line reads it before the program runs.
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfbisect.errors import Usage
 
@@ -57,13 +56,14 @@ class Wish:
     """What to follow in a recording.
 
     window: the steps that are recorded op by op. then_stop: end the program behind them. state: take digests of the
-    state between steps. against: a finished trace to compare with; stop_at_first: end the program once it differs.
+    state between steps. against: a finished trace to compare with (a path or URL); stop_at_first: end the program once
+    it differs.
     """
 
     window: Window = Window()
     then_stop: bool = False
     state: bool = False
-    against: Path | None = None
+    against: str | None = None
     stop_at_first: bool = False
 
     @property

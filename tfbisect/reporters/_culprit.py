@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from tfbisect.model import Comparison, Culprit, ForwardOp
+from tfbisect.model import Comparison, Culprit, ForwardOp, Source
 from tfbisect.outcomes import tolerated_of
 from tfbisect.reporters import Page
 from tfbisect.reporters._text import count, device, place, safe, size
 
+UNRECORDED = 8  # ops above a culprit that were not recorded, as many as are listed
 MEANING = {
     "kernel": "got the same bits in both runs and gave other bits",
     "rng": "drew other random numbers, or was given another seed",
@@ -25,12 +26,37 @@ def meaning(comparison: Comparison, category: str) -> str:
     return MEANING[category] if tolerated_of(comparison) is None else "is where the tolerance is passed"
 
 
+def unrecorded(culprit: Culprit) -> list[str]:
+    """The ops above a culprit that a cheap recording passed by, and which may be to blame in its place."""
+    found = culprit.extra.get("unrecorded")
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        return []
+    texts = []
+    for each in found:
+        source = each.get("source")
+        line = f", {place(Source.from_json(source))}: {source.get('text', '').strip()}" if source else ""
+        name = f" {each.get('name')}" if each.get("name") != each.get("op_type") else ""
+        texts.append(f"{each.get('op_type')}{name}{line}")
+    return texts
+
+
+def subject(culprit: Culprit) -> str:
+    """The op type of a culprit, with a word of those above it that may be to blame in its place."""
+    above = len(unrecorded(culprit))
+    if not above:
+        return culprit.op_type
+    return f"{culprit.op_type} (or {'an unrecorded op' if above == 1 else f'one of {above} unrecorded ops'} above it)"
+
+
 def lines(comparison: Comparison, culprit: Culprit, page: Page) -> str:
     """All that annotations of code hosts and CI systems have room for, on a few lines."""
-    found = [f"{culprit.op_type} {meaning(comparison, culprit.category)}.", f"op: {node(culprit)}"]
+    found = [f"{subject(culprit)} {meaning(comparison, culprit.category)}.", f"op: {node(culprit)}"]
     if culprit.source is not None:
         found.append(f"line: {place(culprit.source, short=False)}: {culprit.source.text.strip()}")
+    if where := workers(culprit, comparison):
+        found.append(f"worker: {where}")
     found += [f"when: {when(culprit)}", f"evidence: {evidence(culprit)}", f"size: {amount(culprit)}"]
+    found += [f"or: {text}" for text in unrecorded(culprit)[:UNRECORDED]]
     for cause in culprit.causes[:1]:
         found += [f"why: {cause.title} (confidence {cause.confidence})", f"change: {cause.cure}"]
     if culprit.contained:
@@ -53,6 +79,22 @@ def seeds(culprit: Culprit) -> str:
     if len(set(texts)) == 1:
         return texts[0]
     return "; ".join(f"run {run}: {text}" for run, text in zip("AB", texts, strict=False))
+
+
+def workers(culprit: Culprit, comparison: Comparison) -> str:
+    """The workers of a job that differ at an op by themselves; nothing where there is one process."""
+    tasks, all_of_them = tasks_of(culprit), comparison.extra.get("workers")
+    if not tasks or not isinstance(all_of_them, list) or len(all_of_them) < 2:
+        return ""
+    if len(tasks) == len(all_of_them):
+        return f"all {len(tasks)}" if len(tasks) > 2 else "both"
+    return f"{' and '.join(tasks)} alone, of {len(all_of_them)}"
+
+
+def tasks_of(culprit: Culprit) -> list[str]:
+    """The tasks of a job that a culprit is of; none where there is one process."""
+    tasks = culprit.extra.get("tasks")
+    return list(map(str, tasks)) if isinstance(tasks, list) else []
 
 
 def node(culprit: Culprit) -> str:

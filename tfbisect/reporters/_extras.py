@@ -1,4 +1,4 @@
-"""Sections of the terminal's text for more than two runs and for tolerances."""
+"""Sections of the terminal's text for more than two runs, for tolerances and for several workers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +13,7 @@ PAIRS = 8
 CULPRITS = 5
 ROWS = 14
 GRAPHS = 8
+WORKERS = 8
 CHANCE = 0.1
 
 
@@ -63,6 +64,31 @@ def _groups(groups: Sequence[Sequence[int]]) -> str:
 
 def _differing(number: int) -> str:
     return f", {count(number, 'value')} differ" if number else ""
+
+
+STATES = {
+    "identical": "identical",
+    "diverged": "differs by itself",
+    "received": "received from others",
+    "inconclusive": "inconclusive",
+}
+
+
+def workers(comparison: Comparison, page: Page) -> Iterator[Block]:
+    """What became of each worker of a job."""
+    told = comparison.extra.get("workers")
+    known = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    if not known:
+        return
+    yield Text(count(len(known), "worker"), style="bold")
+    cells = []
+    for each in known[:WORKERS]:
+        state = STATES.get(str(each.get("state")), "inconclusive")
+        values = f"{each.get('differing', 0):,} of {each.get('compared', 0):,} values differ"
+        cells.append([safe(str(each.get("task")), page, limit=40), state, values])
+    yield columns(cells)
+    if len(known) > WORKERS:
+        yield Text(f"  and {len(known) - WORKERS:,} more")
 
 
 def tolerance(comparison: Comparison, page: Page) -> Iterator[Block]:

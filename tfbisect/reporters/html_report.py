@@ -105,7 +105,7 @@ def _fitted(data: Json, room: int, meaning: dict[str, str]) -> str:
 
 _KNOWN = frozenset({
     "format", "verdict", "runs", "warnings", "environment", "coverage", "culprits", "receivers_by_step",
-    "graph", "timeline", "growth", "differing", "many_runs", "tolerance",
+    "graph", "timeline", "growth", "differing", "many_runs", "tolerance", "workers",
 })  # fmt: skip
 
 

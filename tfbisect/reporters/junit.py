@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from tfbisect.errors import printable
 from tfbisect.model import Comparison, Culprit
 from tfbisect.reporters import Page
-from tfbisect.reporters._culprit import lines
+from tfbisect.reporters._culprit import lines, subject, workers
 from tfbisect.reporters._text import place
 
 SUFFIXES = ("xml",)
@@ -24,7 +24,8 @@ def render(comparison: Comparison, page: Page) -> str:
     failures = [culprit for culprit in comparison.culprits if comparison.verdict == "diverged"]
     for number, culprit in enumerate(failures, 1):
         case = _case(suite, _name(culprit, number), culprit)
-        failure = ElementTree.SubElement(case, "failure", type=culprit.category, message=_clean(_message(culprit)))
+        message = _clean(_message(culprit) + (f", {where}" if (where := workers(culprit, comparison)) else ""))
+        failure = ElementTree.SubElement(case, "failure", type=culprit.category, message=message)
         failure.text = _clean(lines(comparison, culprit, page))
     if not failures:
         case = _case(suite, "the runs agree", None)
@@ -65,7 +66,7 @@ def _name(culprit: Culprit, number: int) -> str:
 def _message(culprit: Culprit) -> str:
     where = f", {place(culprit.source)}" if culprit.source is not None else ""
     step = f", step {culprit.step}" if culprit.step is not None else ""
-    return f"{culprit.op_type} diverged first ({culprit.category}){where}{step}"
+    return f"{subject(culprit)} diverged first ({culprit.category}){where}{step}"
 
 
 def _clean(text: str) -> str:

@@ -14,7 +14,7 @@ from tfbisect.model import Comparison, Culprit, GraphKind, Opaque, SiteKind
 from tfbisect.outcomes import many_runs_of, tolerated_of
 from tfbisect.reporters import Page
 from tfbisect.reporters import _culprit as words
-from tfbisect.reporters._extras import many_runs, tolerance
+from tfbisect.reporters._extras import many_runs, tolerance, workers
 from tfbisect.reporters._text import Block, bar, columns, count, place, rows, safe, sections, tails, to_string
 from tfbisect.tables import Trace
 
@@ -31,7 +31,19 @@ COLOURS = {"identical": "bold green", "diverged": "bold red", "inconclusive": "b
 
 def render(comparison: Comparison, page: Page) -> str:
     """The comparison as text, ending in a newline. See `Page` for width, colour and characters."""
-    parts = (_verdict, _first, _others, many_runs, tolerance, _receivers, _environment, _unseen, _warnings, _next)
+    parts = (
+        _verdict,
+        _first,
+        _others,
+        many_runs,
+        workers,
+        tolerance,
+        _receivers,
+        _environment,
+        _unseen,
+        _warnings,
+        _next,
+    )
     return sections((part(comparison, page) for part in parts), page)
 
 
@@ -41,7 +53,7 @@ def _verdict(comparison: Comparison, page: Page) -> Iterator[Block]:
     if comparison.verdict == "identical":
         line.append(f"  {count(coverage.compared, 'value')} compared, {_none(comparison)}", style="default not bold")
     elif comparison.verdict == "diverged" and comparison.culprits:
-        line.append("  first at " + _headline(comparison.culprits[0], page), style="default")
+        line.append("  first at " + _headline(comparison, comparison.culprits[0], page), style="default")
     elif coverage.compared == 0:
         line.append("  nothing could be compared", style="default not bold")
     else:
@@ -56,12 +68,15 @@ def _none(comparison: Comparison) -> str:
     return "none differs" + (f" in {len(comparison.runs)} runs" if many is not None else "")
 
 
-def _headline(culprit: Culprit, page: Page) -> str:
-    parts = [safe(culprit.op_type, page)]
+def _headline(comparison: Comparison, culprit: Culprit, page: Page) -> str:
+    parts = [safe(words.subject(culprit), page)]
     if culprit.source is not None:
         parts.append(f"line {culprit.source.line} of {safe(culprit.source.base, page)}")
     if culprit.step is not None:
         parts.append(f"in step {culprit.step}")
+    if words.workers(culprit, comparison):
+        every = len(words.tasks_of(culprit)) == len(comparison.extra["workers"])
+        parts.append("on all workers" if every else "on " + safe(" and ".join(words.tasks_of(culprit)), page))
     return ", ".join(parts)
 
 
@@ -69,7 +84,7 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
     if comparison.verdict == "identical" or not comparison.culprits:
         return
     culprit = comparison.culprits[0]
-    yield Text(f"  {safe(culprit.op_type, page)} {words.meaning(comparison, culprit.category)}.")
+    yield Text(f"  {safe(words.subject(culprit), page)} {words.meaning(comparison, culprit.category)}.")
     pairs: list[tuple[str, Text | str]] = []
     if culprit.source is not None:
         inside = f", in {culprit.source.function}" if culprit.source.function else ""
@@ -81,12 +96,19 @@ def _first(comparison: Comparison, page: Page) -> Iterator[Block]:
     pairs.append(("op", safe(words.node(culprit), page)))
     if executed := words.executed(culprit):
         pairs.append(("executed", safe(executed, page)))
+    if where := words.workers(culprit, comparison):
+        pairs.append(("worker", safe(where, page)))
     if culprit.forward_of is not None:
         pairs.append(("belongs to", safe(words.forward(culprit.forward_of), page)))
     if seeds := words.seeds(culprit):
         pairs.append(("seeds", safe(seeds, page)))
     pairs.append(("when", safe(words.when(culprit), page)))
     pairs.append(("evidence", safe(words.evidence(culprit), page)))
+    unrecorded = words.unrecorded(culprit)
+    for number, text in enumerate(unrecorded[: words.UNRECORDED]):
+        pairs.append(("" if number else "or above it", safe(text, page)))
+    if len(unrecorded) > words.UNRECORDED:
+        pairs.append(("", f"and {count(len(unrecorded) - words.UNRECORDED, 'more op')} that was not recorded"))
     if culprit.last_common:
         pairs.append(("follows", safe(culprit.last_common, page) + " (the last op that both runs have)"))
     pairs += [("writer " + run, safe(writer, page)) for run, writer in zip("AB", culprit.writers, strict=False)]
@@ -124,7 +146,8 @@ def _others(comparison: Comparison, page: Page) -> Iterator[Block]:
             step = "" if culprit.step is None else f"step {culprit.step}"
             much = culprit.difference
             amount = "" if much is None else f"{much.differing:,} of {much.elements:,}"
-            texts = (safe(text, page, limit=40) for text in (culprit.op_type, line, step))
+            where = [" ".join(words.tasks_of(culprit))] if words.workers(culprit, comparison) else []
+            texts = (safe(text, page, limit=40) for text in (culprit.op_type, line, step, *where))
             cells.append([str(number), *texts, culprit.category, amount])
         yield columns(cells, right=(0,))
         if len(alive) > OTHERS:
@@ -242,9 +265,11 @@ def _command(comparison: Comparison) -> list[str]:
         return ["explain", comparison.culprits[0].op_type]
     run = comparison.runs[0] if comparison.runs else {}
     argv = run.get("argv")
+    workers = run.get("workers")
+    each = [worker for worker in workers if isinstance(worker, dict)] if isinstance(workers, list) else []
     if comparison.verdict == "identical" and isinstance(argv, list) and argv:
-        return ["run", "--times", "5", *map(str, argv)]
-    return ["info", str(run.get("path", "a.h5"))]
+        return ["run", "--times", "5", *(["--workers", str(len(each))] if len(each) > 1 else []), *map(str, argv)]
+    return ["info", str((each[0] if each else run).get("path", "a.h5"))]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

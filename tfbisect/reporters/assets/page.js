@@ -43,6 +43,7 @@
   const choose = (rank) => choosers.forEach((act) => act(rank));
   choosers.push(part("answer", () => Answer.draw(data, choose)));
   part("all runs", () => More.many(data));
+  part("workers", () => More.workers(data));
   part("tolerance", () => More.tolerance(data));
   part("graph", () => {
     if (!data.graph || !data.graph.nodes.length) return;

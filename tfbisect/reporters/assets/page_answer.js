@@ -9,11 +9,25 @@ const Answer = (() => {
     if (data.verdict === "diverged" && first) {
       const where = first.source ? ` at line ${first.source.line} of ${Words.file(first.source.file)}` : "";
       const when = first.step === null ? "" : `, in step ${first.step}`;
-      return `first at ${first.op_type}${where}${when}`;
+      return `first at ${subject(first)}${where}${when}${Words.workers(first, data)}`;
     }
     if (data.verdict === "identical" && data.tolerance) return `${Words.count(data.coverage.compared, "value")} compared, all within the tolerance`;
     if (data.verdict === "identical") return `${Words.count(data.coverage.compared, "value")} compared, none differs`;
     return data.coverage.compared ? "no op can be named" : "nothing could be compared";
+  }
+
+  // The ops above a culprit that a cheap recording passed by, and which may be to blame in its place.
+  function unrecorded(culprit) {
+    return (Array.isArray(culprit.unrecorded) ? culprit.unrecorded : []).map((each) => {
+      const line = each.source ? `, ${Words.file(each.source.file)}:${each.source.line}: ${each.source.text.trim()}` : "";
+      return each.op_type + (each.name === each.op_type ? "" : ` ${each.name}`) + line;
+    });
+  }
+
+  function subject(culprit) {
+    const count = unrecorded(culprit).length;
+    if (!count) return culprit.op_type;
+    return `${culprit.op_type} (or ${count === 1 ? "an unrecorded op" : `one of ${count} unrecorded ops`} above it)`;
   }
 
   function facts(culprit) {
@@ -25,6 +39,7 @@ const Answer = (() => {
     add("executed as", culprit.executed);
     const seeds = Array.isArray(culprit.seeds) ? culprit.seeds : [];
     add("seeds", seeds.map((each, i) => `run ${"AB"[i]}: graph seed ${each.graph}, op seed ${each.op}`).join("; "));
+    add("worker", Array.isArray(culprit.tasks) ? culprit.tasks.join(" ") : null);
     add("device", culprit.device);
     add("replica", culprit.replica);
     if (culprit.forward_of) {
@@ -37,6 +52,7 @@ const Answer = (() => {
     else if (Words.moment(culprit.b) !== Words.moment(culprit)) add("in run B", Words.moment(culprit.b));
     const equal = culprit.inputs.filter((item) => item.equal).length;
     add("evidence", culprit.explanation || `${equal} of ${Words.count(culprit.inputs.length, "input")} bit-identical`);
+    unrecorded(culprit).forEach((text, at) => add(at ? "\u00a0" : "or above it", text));
     add("size", Words.size(culprit.difference) || "not known: values of this op were not kept");
     add("category", `${culprit.category}${culprit.contained ? ", and it dies out: no result differs" : ""}`);
     add("downstream", culprit.downstream ? `${Words.count(culprit.downstream, "later value")} differ because of it` : null);
@@ -57,7 +73,7 @@ const Answer = (() => {
 
   function told(culprit, meaning) {
     return [
-      el("p", {}, `${culprit.op_type} ${meaning[culprit.category]}.`),
+      el("p", {}, `${subject(culprit)} ${meaning[culprit.category]}.`),
       culprit.source && culprit.source.text ? el("code", {class: "line"}, culprit.source.text.trim()) : null,
       facts(culprit),
       culprit.inputs.length ? el("details", {}, el("summary", {}, `Its ${Words.count(culprit.inputs.length, "input")}`),

@@ -64,6 +64,12 @@ const Words = (() => {
   // Two runs are A and B, as in the rest of the report; more are numbered.
   const run = (at, all) => (all > 2 ? `run ${at + 1}` : `run ${"AB"[at]}`);
 
+  // The workers of a job that differ at an op by themselves; nothing where there is one process.
+  function workers(culprit, data) {
+    if (!Array.isArray(culprit.tasks) || !Array.isArray(data.workers) || data.workers.length < 2) return "";
+    return culprit.tasks.length === data.workers.length ? ", on all workers" : `, on ${culprit.tasks.join(" and ")} alone`;
+  }
+
   function moment(item) {
     const parts = [];
     if (item.step !== null && item.step !== undefined) parts.push(`step ${item.step}`);
@@ -93,5 +99,5 @@ const Words = (() => {
     entry: "variable or other state",
     equal: "bit-identical in both runs",
   };
-  return {run, number, count, short, file, last, cut, moment, tensor, size, states};
+  return {run, workers, number, count, short, file, last, cut, moment, tensor, size, states};
 })();

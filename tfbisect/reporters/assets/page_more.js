@@ -1,5 +1,5 @@
 "use strict";
-// What more than two runs, or a tolerance, add to the report.
+// What more than two runs, several workers, or a tolerance, add to the report.
 
 const More = (() => {
   const {el, table, section} = Dom;
@@ -23,6 +23,18 @@ const More = (() => {
         + `${Words.count(found.culprits.length, "culprit")} gave several outputs for equal inputs.`));
   }
 
+  const STATES = {identical: "identical", diverged: "differs by itself", inconclusive: "inconclusive",
+    received: "differs only by what others put into collective ops"};
+
+  function workers(data) {
+    const found = data.workers;
+    if (!Array.isArray(found) || !found.length) return;
+    section("workers", `All ${Words.count(found.length, "worker")}`,
+      el("p", {class: "dim"}, "Graph, code, tensor and time line below are those of the first worker on which the first culprit is."),
+      table("What became of each worker", ["worker", "state", "values compared", "differing", "undecided", "run A", "run B"], found.map((each) =>
+        [each.task, STATES[each.state] || each.state, Words.number(each.compared), Words.number(each.differing), Words.number(each.undecided), ...each.traces])));
+  }
+
   function tolerance(data) {
     const found = data.tolerance;
     if (!found) return;
@@ -37,5 +49,5 @@ const More = (() => {
         found.graph_differences.map((item) => [item.op_type_a, item.op_type_b, item.name, item.instead, item.source ? `${Words.file(item.source.file)}:${item.source.line}` : ""])) : null);
   }
 
-  return {many, tolerance};
+  return {many, workers, tolerance};
 })();
