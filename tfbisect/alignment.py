@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfbisect.model import NO_CALL, Graph, GraphKind, SiteKind, Source
+from tfbisect.eventpairs import common, packed, pair_events, partners
+from tfbisect.model import Graph, GraphKind, SiteKind, Source
 from tfbisect.nodes import NodePairs, pair_nodes
 from tfbisect.pipelines import pair_functions
 from tfbisect.provenance import Run
@@ -55,8 +56,8 @@ class Alignment:
     call_to_b: list[int]
     call_to_a: list[int]
     by_text: bool  # lines were matched by their text: the program was edited between the runs
-    rows_a: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # paired events
-    rows_b: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    rows_a: npt.NDArray[np.integer] = field(default_factory=lambda: np.zeros(0, np.int64))  # paired events
+    rows_b: npt.NDArray[np.integer] = field(default_factory=lambda: np.zeros(0, np.int64))
     differs: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     by_name: bool = False  # ops of other types are each other's partners where they have one name
     why: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))  # of calls of A: `Why`
@@ -68,11 +69,15 @@ class Alignment:
 
     @cached_property
     def event_to_b(self) -> Column:
-        return _partners(self.rows_a, self.rows_b, len(self.a.trace.events))
+        if self.rows_a is self.rows_b and len(self.rows_a) == len(self.a.trace.events):
+            return as_column(self.rows_b)  # all of them, one by one
+        return as_column(partners(self.rows_a, self.rows_b, len(self.a.trace.events)))
 
     @cached_property
     def event_to_a(self) -> Column:
-        return _partners(self.rows_b, self.rows_a, len(self.b.trace.events))
+        if self.rows_a is self.rows_b and len(self.a.trace.events) == len(self.b.trace.events):
+            return self.event_to_b
+        return as_column(partners(self.rows_b, self.rows_a, len(self.b.trace.events)))
 
     def reason(self, call: int, node: int = -1) -> str:
         """Why a call of A, and a node of its graph, has the partner it has."""
@@ -125,12 +130,6 @@ class Alignment:
         return found
 
 
-def _partners(rows: Ints, others: Ints, count: int) -> Column:
-    partner = np.full(count, -1, np.int64)
-    partner[rows[::-1]] = others[::-1]  # a constant met in several pairs of graphs keeps its first partner
-    return as_column(partner)
-
-
 def _unpaired(run: Run, partner: Sequence[int]) -> list[int]:
     quiet = {
         graph
@@ -168,7 +167,8 @@ def pair(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
         other = _pair_calls(run_a, run_b, by_text=True, by_name=by_name)
         if _paired_share(other) > _paired_share(found):
             found = other
-    _pair_events(found)
+    events = pair_events(run_a, run_b, found.call_to_a, found.nodes, found.first_pair)
+    found.rows_a, found.rows_b, found.differs = events
     return found
 
 
@@ -306,7 +306,7 @@ def _by_content(a: Run, b: Run, rows_a: Ints, rows_b: Ints, keys_a: Ints, keys_b
             contents = [(key, content(run, call)) for key, call in calls]
             numbers = np.asarray([codes.setdefault(each, len(codes)) for each in contents], np.int64)
             sides.append((numbers, ranks(numbers)))
-        at_a, at_b = _common(_packed(*sides))
+        at_a, at_b = common(*packed(*sides))
         return mine_a[at_a], mine_b[at_b]
 
     every = np.arange(len(rows_a)), np.arange(len(rows_b))
@@ -322,29 +322,6 @@ def _by_content(a: Run, b: Run, rows_a: Ints, rows_b: Ints, keys_a: Ints, keys_b
     return np.concatenate((found[0], more[0])), np.concatenate((found[1], more[1]))
 
 
-def _packed(*sides: Sequence[Ints]) -> list[Ints]:
-    """One number for each row of columns, equal for equal rows of the sides."""
-    columns = list(zip(*sides, strict=True))
-    packed = [np.zeros(len(side[0]), np.int64) for side in sides]
-    for column in columns:
-        width = 1 + max((int(part.max()) for part in column if len(part)), default=0)
-        if max((int(p.max()) for p in packed if len(p)), default=0) >= 2**62 // width:
-            _, inverse = np.unique(np.concatenate(packed), return_inverse=True)
-            packed = np.split(inverse.reshape(-1).astype(np.int64), np.cumsum([len(p) for p in packed])[:-1])
-        packed = [p * width + part for p, part in zip(packed, column, strict=True)]
-    return packed
-
-
-def _common(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Where the numbers that both have are; each side has a number once."""
-    one, two = keys
-    if np.array_equal(one, two):
-        return np.arange(len(one)), np.arange(len(two))
-    _, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
-    order = np.argsort(at_one, kind="stable")
-    return at_one[order], at_two[order]
-
-
 def _pair_nested(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: Ints) -> None:
     """Calls inside calls (Python callbacks): by their paired parents, key and occurrence."""
     parents_a, parents_b = np.asarray(a.parent_row, np.int64), np.asarray(b.parent_row, np.int64)
@@ -354,9 +331,9 @@ def _pair_nested(a: Run, b: Run, keys_a: Ints, keys_b: Ints, to_b: Ints, to_a: I
         now_a, now_b = rows_a[ready_a], rows_b[ready_b]
         if not len(now_a) or not len(now_b):
             return
-        group_a, group_b = _packed((parents_a[now_a], keys_a[now_a]), (to_a[parents_b[now_b]], keys_b[now_b]))
+        group_a, group_b = packed((parents_a[now_a], keys_a[now_a]), (to_a[parents_b[now_b]], keys_b[now_b]))
         rank_a, rank_b = _order_in_groups(a, b, now_a, now_b, group_a, group_b)
-        pairs = _common(_packed((group_a, rank_a), (group_b, rank_b)))
+        pairs = common(*packed((group_a, rank_a), (group_b, rank_b)))
         if not len(pairs[0]):
             return
         to_b[now_a[pairs[0]]], to_a[now_b[pairs[1]]] = now_b[pairs[1]], now_a[pairs[0]]
@@ -469,135 +446,3 @@ def _argument_keys(found: Alignment, side: int, call: int, graph: Graph) -> dict
             if maker >= 0:
                 keys[number] = maker, result
     return keys
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Events
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _pair_events(found: Alignment) -> None:
-    """Pairs the events of paired calls and says which differ; for equal graphs this is array work only."""
-    a, b = found.a.trace, found.b.trace
-    call_a, call_b = np.asarray(found.a.event_call, np.int64), np.asarray(found.b.event_call, np.int64)
-    to_a = np.asarray(found.call_to_a, np.int64)
-    home_b = np.where(call_b >= 0, to_a[call_b], -1) if len(to_a) else np.full(len(call_b), -1)
-    site_b = _sites_as_in_a(found, home_b, call_b)
-    paths = _renumbered(a.iteration, b.iteration, a.events["path"], b.events["path"])
-    ran_a, ran_b = call_a >= 0, (home_b >= 0) & (site_b >= 0)
-    if _row_by_row((call_a, home_b), (a.events["site"], site_b), paths) and np.array_equal(ran_a, ran_b):
-        rows_a = rows_b = np.flatnonzero(ran_a)
-    else:
-        rows_a, rows_b = np.flatnonzero(ran_a), np.flatnonzero(ran_b)
-        columns_a = [call_a[rows_a], a.events["site"][rows_a].astype(np.int64), paths[0][rows_a]]
-        columns_b = [home_b[rows_b], site_b[rows_b], paths[1][rows_b]]
-        keys_a, keys_b = _packed(columns_a, columns_b)
-        if _repeated(keys_a) or _repeated(keys_b):
-            keys_a, keys_b = _packed((keys_a, ranks(keys_a)), (keys_b, ranks(keys_b)))
-        pairs = _common((keys_a, keys_b))
-        rows_a, rows_b = rows_a[pairs[0]], rows_b[pairs[1]]
-    constants = _constant_pairs(found)
-    found.rows_a = np.concatenate((rows_a, constants[0]))
-    found.rows_b = np.concatenate((rows_b, constants[1]))
-    found.differs = _differing(found)
-
-
-def _row_by_row(*columns: tuple[Any, Any]) -> bool:
-    """Whether events were recorded in the same order, as they are where two runs did the same in one thread."""
-    return all(len(one) == len(two) and bool(np.all((one == two) | (two < 0))) for one, two in columns)
-
-
-def _repeated(keys: Ints) -> bool:
-    ordered = np.sort(keys)
-    return bool(np.any(ordered[1:] == ordered[:-1]))
-
-
-def _differing(found: Alignment) -> npt.NDArray[np.bool_]:
-    a, b = found.a.trace, found.b.trace
-    rows_a, rows_b = found.rows_a, found.rows_b
-    differs = a.events["digest"][rows_a] != b.events["digest"][rows_b]
-    one, two = a.events["shape"][rows_a], b.events["shape"][rows_b]
-    shapes = _renumbered(a.shape, b.shape, one, two)
-    differs |= (one > 0) & (two > 0) & (shapes[0] != shapes[1])
-    differs |= a.sites["dtype"][a.events["site"][rows_a]] != b.sites["dtype"][b.events["site"][rows_b]]
-    return np.asarray(differs, np.bool_)
-
-
-def _renumbered(
-    meaning_a: Callable[[int], Any], meaning_b: Callable[[int], Any], ids_a: Any, ids_b: Any
-) -> tuple[Ints, Ints]:
-    """Ids of two runs as numbers that are equal where they mean the same."""
-    numbers: dict[Any, int] = {}
-    sides = []
-    for meaning, ids in ((meaning_a, ids_a), (meaning_b, ids_b)):
-        used = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.bool_)
-        used[ids] = True
-        own = np.zeros(len(used), np.int32)
-        for number in np.flatnonzero(used).tolist():
-            own[number] = numbers.setdefault(meaning(number), len(numbers))
-        sides.append(own[ids])
-    return sides[0], sides[1]
-
-
-def _sites_as_in_a(found: Alignment, home_b: Ints, call_b: Ints) -> Ints:
-    """For each event of B the site in A that is the same place of the same op; -1 if there is none."""
-    graphs_a, graphs_b = np.asarray(found.a.graph_of, np.int64), np.asarray(found.b.graph_of, np.int64)
-    result = np.full(len(call_b), -1, np.int64)
-    rows = np.flatnonzero(home_b >= 0)
-    if not len(rows):
-        return result
-    width = len(found.b.trace.sites)
-    pairs = graphs_a[home_b[rows]] * (len(found.b.trace.graphs) + 1) + graphs_b[call_b[rows]]
-    unique, inverse = np.unique(pairs, return_inverse=True)
-    tables = []
-    for number, item in enumerate(unique.tolist()):
-        own, other = _paired_sites(found, *divmod(item, len(found.b.trace.graphs) + 1))
-        tables.append((number * width + other, own))
-    keys = np.concatenate([table[0] for table in tables])
-    values = np.concatenate([table[1] for table in tables])
-    order = np.argsort(keys, kind="stable")
-    keys, values = keys[order], values[order]
-    wanted = inverse.reshape(-1) * width + found.b.trace.events["site"][rows]
-    if len(keys):
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        result[rows] = np.where(keys[at] == wanted, values[at], -1)
-    return result
-
-
-def _paired_sites(found: Alignment, graph_a: int, graph_b: int) -> tuple[Ints, Ints]:
-    a, b = found.a.trace, found.b.trace
-    own, other = a.sites_of(graph_a).astype(np.int64), b.sites_of(graph_b).astype(np.int64)
-    columns = ["node", "slot", "kind"]
-    if len(own) == len(other) and np.array_equal(a.sites[own][columns], b.sites[other][columns]):
-        pairs = found._nodes.get((graph_a, graph_b))
-        if (pairs is not None and pairs.same) or a.graphs[graph_a].structure == b.graphs[graph_b].structure:
-            return own, other
-    nodes = found.nodes(graph_a, graph_b)
-    rows_b = b.sites[other][columns].tolist()
-    places = {(node, slot, kind): site for site, (node, slot, kind) in zip(other.tolist(), rows_b, strict=True)}
-    pairs_found = []
-    for site, (node, slot, kind) in zip(own.tolist(), a.sites[own][columns].tolist(), strict=True):
-        two = places.get((nodes.to_b[node], slot, kind))
-        if two is not None:
-            pairs_found.append((site, two))
-    table = np.asarray(pairs_found, np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
-
-
-def _constant_pairs(found: Alignment) -> tuple[Ints, Ints]:
-    rows_a, rows_b = [], []
-    seen: set[tuple[int, int]] = set()
-    if not np.any(found.a.trace.events["call"] == np.uint64(NO_CALL)):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    for graph_a, graph_b in found.first_pair:
-        of_a, of_b = found.a.trace.constants(graph_a), found.b.trace.constants(graph_b)
-        if not of_a or not of_b:
-            continue
-        nodes = found.nodes(graph_a, graph_b)
-        for node, row in of_a.items():
-            other = of_b.get(nodes.to_b[node])
-            if other is not None and (row, other) not in seen:
-                seen.add((row, other))
-                rows_a.append(row)
-                rows_b.append(other)
-    return np.asarray(rows_a, np.int64), np.asarray(rows_b, np.int64)

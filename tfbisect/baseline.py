@@ -184,7 +184,7 @@ def compare_with(baseline: Baseline, name: str, run: Trace) -> Comparison:
     if not len(differing) and not complete and same < len(mine):
         return _structure(baseline, name, run, order, same)
     kept = order.rows[:same]
-    later, earlier = run.events[np.sort(kept)], run.events.copy()
+    later, earlier = run.events[np.sort(kept)], run.events[:]
     earlier["digest"][kept[differing]] ^= np.uint64(1)
     earlier["value"] = 0  # values are those of the later run
     earlier = earlier[np.sort(kept)]

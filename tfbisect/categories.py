@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality, Finding
 from tfbisect.flow import CALLS, PARTIAL_WRITE, STRING
@@ -144,7 +146,7 @@ class Categories:
         call, slot = run.event_call[row], run.node_of(row)[2]
         takers = [run.flow(taker) for taker, _argument in run.takers.get((call, slot), ())]
         ops = [flow.nodes[flow.graph.op] for flow in takers if flow.graph.kind == GraphKind.EAGER]
-        below = self._effects.below([number], _WALK)
+        below = self._effects.near(number, _WALK)
         ops += [run.node(self._equality.pairs[each][0]) for each in below]
         return any(op.flags & NodeFlag.RANDOM or _SEEDED.search(op.op) for op in ops)
 
@@ -161,7 +163,7 @@ class Categories:
         another order: counted over its events that differ."""
         equality = self._equality
         site = self._a.event_site[row]
-        rows = [pair for pair in equality.pairs if self._a.event_site[pair[0]] == site]
+        rows = [equality.pairs[number] for number in np.flatnonzero(equality.sites == site).tolist()]
         one = Counter(self._a.event_digest[pair[0]] for pair in rows)
         two = Counter(self._b.event_digest[pair[1]] for pair in rows)
         shared = (one & two).total()
@@ -172,8 +174,8 @@ class Categories:
         if self._a.node(row).frame:
             return True
         site, threads = self._a.event_site[row], self._a.trace.calls["thread"]
-        calls = {self._a.event_call[pair[0]] for pair in self._equality.pairs if self._a.event_site[pair[0]] == site}
-        used = {int(threads[call]) for call in calls}
+        calls = self._equality.calls[self._equality.sites == site]
+        used = set(threads[calls].tolist())
         return len(used) > 1 or CALLBACK_THREAD in used
 
     def _runs_in_parallel(self, row: int) -> bool:

@@ -1,34 +1,28 @@
-"""Differences that only explain each other: ops that ran in another order. Knows edges, no events."""
+"""Differences that only explain each other: ops that ran in another order. Knows links, no events."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 
-def starts(
-    edges: Sequence[Sequence[int]], grounded: Iterable[int], count: int, order: Callable[[int], Any]
-) -> list[int]:  # fmt: skip
+from tfbisect.reach import Bools, Links
+
+
+def starts(links: Links, grounded: Bools, count: int, order: Callable[[int], Any]) -> list[int]:
     """Of the first `count` differences those in which a circle began, that lead back to nothing that is grounded.
 
-    edges: for each difference those that it comes from. order: sorts them as they ran.
+    links: for each difference those that it comes from. grounded: the differences that need no explanation; all that
+    come from nothing must be. order: sorts them as they ran.
     """
-    below: list[list[int]] = [[] for _ in edges]
-    for number, sources in enumerate(edges):
-        for source in sources:
-            below[source].append(number)
-    known = _reached(below, grounded)
+    if links.acyclic:
+        return []
+    below = links.back
+    known = below.closure(grounded)
     found = []
-    for number in sorted((number for number in range(count) if number not in known), key=order):
-        if number not in known:
+    for number in sorted(np.flatnonzero(~known[:count]).tolist(), key=order):
+        if not known[number]:
             found.append(number)
-            known |= _reached(below, [number])
-    return found
-
-
-def _reached(below: Sequence[Sequence[int]], start: Iterable[int]) -> set[int]:
-    waiting = list(start)
-    found = set(waiting)
-    while waiting:
-        more = [number for number in below[waiting.pop()] if number not in found]
-        found.update(more)
-        waiting += more
+            one = np.zeros(len(links), np.bool_)
+            one[number] = True
+            known |= below.closure(one)
     return found

@@ -5,15 +5,17 @@ nothing of which event of one run is which of the other; it names no culprit, it
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tfbisect.bisector import Findings, Judgement, Suspect, What
+from tfbisect.bisector import Findings, Suspect
 from tfbisect.collectives import is_collective
 from tfbisect.flow import CALLS, OVERWRITES
+from tfbisect.judgements import Judgement, What
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run
 from tfbisect.upstream import leaves
@@ -96,9 +98,10 @@ def settle(findings: Findings) -> tuple[Findings, tuple[str, ...]]:
     contradicted = [suspect for suspect in findings.suspects if _contradicted(findings, suspect)]
     if not contradicted:
         return findings, ()
-    judged = list(findings.judgements)
-    for suspect in contradicted:
-        judged[suspect.number] = Judgement(What.UNDECIDED, reason="its inputs have other digests in the two runs")
+    reason = "its inputs have other digests in the two runs"
+    judged = findings.judgements.replaced(
+        {suspect.number: Judgement(What.UNDECIDED, reason=reason) for suspect in contradicted}
+    )
     rest = [suspect for suspect in findings.suspects if suspect not in contradicted]
     undecided = sorted({*findings.undecided, *(suspect.number for suspect in contradicted)})
     run = findings.equality.a
@@ -170,14 +173,11 @@ def rows_of(run: Run, ops: Iterable[Op]) -> list[int]:
     return rows
 
 
-def differing_ops(run: Run, rows: Sequence[int]) -> set[Op]:
+def differing_ops(run: Run, rows: npt.NDArray[np.integer]) -> set[Op]:
     """The ops that some events belong to."""
-    by_site: dict[int, Op] = {}
-    eager: set[Op] = set()
-    for row in rows:
-        site = run.event_site[row]
-        if run.trace.graphs[run.site_rows[site][0]].kind == GraphKind.EAGER:
-            eager.add(op_of(run, row))
-        elif site not in by_site:
-            by_site[site] = op_of(run, row)
-    return eager | set(by_site.values())
+    sites = run.trace.events["site"][rows].astype(np.int64)
+    eager = (run.trace.kinds == GraphKind.EAGER)[run.trace.sites["graph"][sites]]
+    # One event for each op: those of an eager op are at several lines.
+    stacks = np.append(run.trace.calls["stack"].astype(np.int64), 0)[np.asarray(run.event_call)[rows]] * eager
+    _, first = np.unique(sites << 32 | stacks, return_index=True)
+    return {op_of(run, row) for row in rows[first].tolist()}

@@ -400,7 +400,8 @@ class Portraits:
     def _downstream(self, suspect: Suspect, rank: int) -> int:
         if suspect.number < 0:
             return 0
-        return len(self._findings.effects.below([suspect.number], None if rank < DOWNSTREAM else AT_LEAST))
+        effects = self._findings.effects
+        return effects.downstream(suspect.number) if rank < DOWNSTREAM else len(effects.near(suspect.number, AT_LEAST))
 
 
 def _between(count: int) -> str:

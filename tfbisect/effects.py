@@ -3,13 +3,17 @@
 Looks down the chains of differences that `bisector` found; blames nothing.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from functools import cached_property
 
+import numpy as np
+
+from tfbisect.differences import distinct
 from tfbisect.equality import Equality
 from tfbisect.flow import STRING, VARIANT
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Run
+from tfbisect.reach import Links, Marks
 
 # What temporary file names go through on their way to where files are saved, read or logged.
 _SAVERS = frozenset({
@@ -33,58 +37,57 @@ _WALK = 5000
 
 
 class Effects:
-    """The graph of differences, downwards. edges: for each difference those that it comes from.
+    """The graph of differences, downwards. edges: for each difference, mixtures included, those that it comes from.
 
     elsewhere: the differences that lead to results, and to outputs, of other workers.
     """
 
     def __init__(
-        self, equality: Equality, edges: Sequence[Sequence[int]],
-        elsewhere: tuple[Collection[int], Collection[int]] = ((), ()),
-    ) -> None:  # fmt: skip
+        self, equality: Equality, edges: Links, elsewhere: tuple[Collection[int], Collection[int]] = ((), ())
+    ) -> None:
         self._equality, self._elsewhere = equality, elsewhere
-        self._edges = [*edges, *equality.mixtures]
-        self._events = len(edges)
+        self.edges = edges
+        self._events = len(equality.pairs)
 
     @cached_property
-    def followers(self) -> list[list[int]]:
+    def followers(self) -> Links:
         """For each difference those that come from it."""
-        found: list[list[int]] = [[] for _ in self._edges]
-        for number, edges in enumerate(self._edges):
-            for edge in edges:
-                found[edge].append(number)
-        return found
+        return self.edges.back
 
-    def below(self, start: Iterable[int], limit: int | None = None) -> set[int]:
-        """All differing events that come from some, themselves left out."""
-        starts = list(start)
-        seen, stack = set(starts), starts[:]
-        while stack and (limit is None or len(seen) < limit):
+    def near(self, start: int, limit: int) -> set[int]:
+        """Differing events that come from one, itself left out, until there are about so many."""
+        seen, stack = {start}, [start]
+        while stack and len(seen) < limit:
             for follower in self.followers[stack.pop()]:
                 if follower not in seen:
                     seen.add(follower)
                     stack.append(follower)
-        return {number for number in seen if number < self._events} - set(starts)
+        return {number for number in seen if number < self._events} - {start}
 
-    def above(self, targets: set[int]) -> set[int]:
+    def below(self, start: int) -> Marks:
+        """All differences that come from one, itself included."""
+        return Marks(self.followers.closure(Marks.of([start], len(self.edges)).mask))
+
+    def downstream(self, start: int) -> int:
+        """How many differing events come from one."""
+        return int(np.count_nonzero(self.below(start).mask[: self._events])) - (start < self._events)
+
+    def above(self, targets: set[int]) -> Marks:
         """All that some differences come from, themselves too."""
-        seen, stack = set(targets), list(targets)
-        while stack:
-            for edge in self._edges[stack.pop()]:
-                if edge not in seen:
-                    seen.add(edge)
-                    stack.append(edge)
-        return seen
+        # What is compared late can be made of many, in a mixture that no event is known to come from.
+        late = {number for number in targets if number >= len(self.edges)}
+        known = (targets - late) | self._equality.unmixed(late)
+        return Marks(self.edges.closure(Marks.of(known, len(self.edges)).mask))
 
     # -- results -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def to_results(self) -> set[int]:
+    def to_results(self) -> Marks:
         """The differences that lead to the last value of a variable or to a function's result."""
         return self.above(self._last_values().union(self._function_results(), self._elsewhere[0]))
 
     @cached_property
-    def to_outputs(self) -> set[int]:
+    def to_outputs(self) -> Marks:
         """Those that lead to a value of an eager op which no recorded op took: Python may have used it."""
         return self.above(self._loose_outputs().union(self._elsewhere[1]))
 
@@ -109,8 +112,7 @@ class Effects:
         equality = self._equality
         found: set[int] = set()
         a, b = equality.a, equality.b
-        calls = {a.event_call[row] for row, _ in equality.pairs}
-        for call in sorted(calls):
+        for call in distinct(equality.calls, len(a.graph_of)):
             flow = a.flow(call) if call >= 0 else None
             other = equality.alignment.call_to_b[call] if call >= 0 else -1
             if flow is None or other < 0 or flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY):
@@ -128,21 +130,27 @@ class Effects:
         equality = self._equality
         found: set[int] = set()
         a = equality.a
-        for number, (row, _) in enumerate(equality.pairs):
-            if not a.is_computed[a.event_site[row]]:
+        for number in np.flatnonzero(equality.at_sites(self._is_loose)).tolist():
+            row = equality.pairs[number][0]
+            flow, node, slot, _kind = a.node_of(row)
+            if (a.event_call[row], slot) in a.takers:
                 continue
-            flow, node, slot, kind = a.node_of(row)
-            if (a.event_call[row], slot) in a.takers or flow.graph.kind != GraphKind.EAGER or kind != SiteKind.OUTPUT:
-                continue
-            op = flow.nodes[node]
-            if flow.pure_read(node) or a.dtype(row) in (STRING, VARIANT):
-                continue
-            if op.op == "Identity" and all(self._is_read(edge) for edge in self._edges[number]):
+            if flow.nodes[node].op == "Identity" and all(self._is_read(edge) for edge in self.edges[number]):
                 continue  # `variable.numpy()`: what a variable held for a while is no result
             found.add(number)
         for call, _other, edges in equality.passed_results:
             if (call, 0) not in a.takers:
                 found.update(edges)
+        return found
+
+    @cached_property
+    def _is_loose(self) -> list[bool]:
+        """For each site of A whether it is an output of an eager op that Python may use, if no recorded op takes it."""
+        a, found = self._equality.a, []
+        eager: list[bool] = (a.trace.kinds == GraphKind.EAGER).tolist()
+        for site, (graph, node, _slot, kind, dtype) in enumerate(a.site_rows):
+            value = eager[graph] and kind == SiteKind.OUTPUT and a.is_computed[site] and dtype not in (STRING, VARIANT)
+            found.append(value and not a.flow_of_graph(graph).pure_read(node))
         return found
 
     def _is_read(self, number: int) -> bool:
@@ -159,11 +167,13 @@ class Effects:
         equality = self._equality
         found: set[int] = set()
         a = equality.a
-        for number, (row, _) in enumerate(equality.pairs):
-            if self._edges[number] or a.dtype(row) != STRING:
+        texts = [dtype == STRING for *_, dtype in a.site_rows]
+        for number in np.flatnonzero(equality.at_sites(texts)).tolist() if any(texts) else ():
+            row = equality.pairs[number][0]
+            if self.edges[number]:
                 continue
             if a.host_value(row) or a.node_of(row)[3] == SiteKind.CONST or a.node(row).op in _HANDLE_TEXTS:
-                family = {number} | self.below([number], _WALK)
+                family = {number} | self.near(number, _WALK)
                 if len(family) < _WALK and self._only_names(family):
                     found |= family
         return found

@@ -8,10 +8,15 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from tfbisect.alignment import Alignment
+from tfbisect.differences import Numbers, Pairs
 from tfbisect.flow import CALLS, EXITS, MERGES, Flow
 from tfbisect.model import CallState, NodeFlag, SiteKind, Source
 from tfbisect.provenance import Handle, Kind, Ref, Terminal, Write
+from tfbisect.reach import gathered
 from tfbisect.upstream import above, leaves
 
 MANY = 8  # origins beyond which a difference gets a node of its own in the graph of differences
@@ -93,20 +98,16 @@ class Equality:
         self.alignment = alignment
         self.a, self.b = alignment.a, alignment.b
         self.runs = (self.a, self.b)
-        self.pairs: list[tuple[int, int]] = list(
-            zip(
-                alignment.rows_a[alignment.differs].tolist(),
-                alignment.rows_b[alignment.differs].tolist(),
-                strict=True,
-            )
-        )
-        self.number_of = {row: number for number, (row, _) in enumerate(self.pairs)}
+        rows = alignment.rows_a[alignment.differs]
+        same = alignment.rows_a is alignment.rows_b
+        self.pairs = Pairs(rows, rows if same else alignment.rows_b[alignment.differs])
+        self.number_of = Numbers(self.pairs, len(self.a.trace.events))
         self.mixtures: list[tuple[int, ...]] = []
+        self._mixture_of: dict[tuple[int, ...], int] = {}
         self._forwards: dict[tuple[Terminal, Terminal], Outcome] = {}
         self._extras: dict[tuple[int, int], Extra] = {}
         self._lines: dict[tuple[int, int], set[Any]] = {}  # of a function of a run
         self._equal_states: set[tuple[int, int]] = set()
-        self._by_call: dict[int, list[int]] | None = None  # differences of each call of A
         self._depth = 0
 
     # -- bits --------------------------------------------------------------------------------------------------------
@@ -213,8 +214,40 @@ class Equality:
     def _mixed(self, outcome: Outcome) -> Outcome:
         if len(outcome.edges) <= MANY:
             return outcome
-        self.mixtures.append(outcome.edges)
-        return outcome._replace(edges=(len(self.pairs) + len(self.mixtures) - 1,))
+        number = self._mixture_of.setdefault(outcome.edges, len(self.pairs) + len(self.mixtures))
+        if number == len(self.pairs) + len(self.mixtures):
+            self.mixtures.append(outcome.edges)
+        return outcome._replace(edges=(number,))
+
+    def unmixed(self, numbers: Iterable[int]) -> set[int]:
+        """The differing events that differences are made of."""
+        found, waiting = set[int](), list(numbers)
+        while waiting:
+            number = waiting.pop()
+            if number >= len(self.pairs):
+                waiting += self.mixtures[number - len(self.pairs)]
+            else:
+                found.add(number)
+        return found
+
+    @property
+    def calls(self) -> npt.NDArray[np.integer]:
+        """The call of A that each difference is in; -1 for constants."""
+        return gathered(self.a.trace.events.call_row, self.pairs.rows)
+
+    @property
+    def sites(self) -> npt.NDArray[np.integer]:
+        """The site in A of each difference."""
+        return gathered(self.a.trace.events["site"], self.pairs.rows)
+
+    def digests(self, numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+        """The digests in A of some differences."""
+        found: npt.NDArray[np.integer] = self.a.trace.events["digest"][self.pairs.rows[numbers]]
+        return found
+
+    def at_sites(self, chosen: Sequence[bool]) -> npt.NDArray[np.bool_]:
+        """For each difference whether its site in A is one of those chosen."""
+        return gathered(np.asarray(chosen, np.bool_), self.sites)
 
     def _plan(self, one: Terminal, two: Terminal) -> tuple[list[tuple[Ref, Ref]], bool] | Outcome:
         """(pairs of outputs to compare, whether they only tell why another choice was made)"""
@@ -403,11 +436,8 @@ class Equality:
 
     def _differences_in(self, call: int) -> tuple[int, ...]:
         """The differences in a call of A."""
-        if self._by_call is None:
-            self._by_call = {}
-            for number, (row, _) in enumerate(self.pairs):
-                self._by_call.setdefault(self.a.event_call[row], []).append(number)
-        return tuple(self._by_call.get(call, ()))
+        span = self.a.trace.events_of(int(self.a.trace.calls["id"][call]))
+        return tuple(number for row in range(span.start, span.stop) if (number := self.number_of.get(row)) is not None)
 
     def _choices(
         self, side: int, call: int, there: int, node: int, to_other: Sequence[int], path: int

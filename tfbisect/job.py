@@ -6,13 +6,14 @@ one worker. Blames nothing: `bisector` does.
 
 import bisect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from tfbisect.collectives import Collectives, Instance, Member
 from tfbisect.effects import Effects
 from tfbisect.equality import UNKNOWN, Equality, Outcome, Status
+from tfbisect.reach import Links
 
 _TASK = re.compile(r"/job:[^/]*/replica:\d+/task:\d+")
 
@@ -118,7 +119,7 @@ class Job:
 
     # -- what comes of a difference on other workers -----------------------------------------------------------------
 
-    def reached(self, edges: Sequence[Sequence[Sequence[int]]]) -> list[tuple[set[int], set[int]]]:
+    def reached(self, edges: Sequence[Links]) -> list[tuple[set[int], set[int]]]:
         """For each worker the differences that lead, through others, to their results and to their outputs.
 
         edges: for each worker those of each of its differences.
@@ -128,7 +129,9 @@ class Job:
             return found
         effects = [Effects(equality, each) for equality, each in zip(self._equalities, edges, strict=True)]
         for kind in (0, 1):
-            waiting = [(n, set(each.to_outputs if kind else each.to_results)) for n, each in enumerate(effects)]
+            waiting: list[tuple[int, Set[int]]] = [
+                (n, each.to_outputs if kind else each.to_results) for n, each in enumerate(effects)
+            ]
             while waiting:
                 worker, numbers = waiting.pop()
                 for number, there in self._elsewhere[worker].items():

@@ -15,15 +15,17 @@ import xxhash
 
 from tfbisect import trace
 from tfbisect.alignment import Alignment, host_values
-from tfbisect.bisector import Findings, Suspect, What
+from tfbisect.bisector import Findings, Suspect
 from tfbisect.cheap import is_cheap
 from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
 from tfbisect.drawing import DRAWN
 from tfbisect.errors import Usage
+from tfbisect.judgements import What
 from tfbisect.model import Comparison, Coverage, Culprit, Json
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, EventGroups, ManyRuns, RunPair, doubt
-from tfbisect.pairwise import SHOWN, Pair, compare_pair, environment_of, not_listed, opaque_of
+from tfbisect.pairwise import Pair, compare_pair, environment_of, opaque_of
 from tfbisect.provenance import Run
+from tfbisect.remarks import SHOWN, not_listed
 from tfbisect.tables import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -125,26 +127,23 @@ class _ManyRuns:
         for suspect, culprit in zip(findings.suspects, result.culprits, strict=False):
             run = (findings.equality.a, findings.equality.b)[suspect.side]
             self.seen.append(_Seen(runs, suspect, culprit, op_of(run, suspect.row)))
-        self.differing |= differing_ops(findings.equality.a, [row for row, _ in findings.equality.pairs])
+        self.differing |= differing_ops(findings.equality.a, findings.equality.pairs.rows)
 
     def _note_outputs(self, findings: Findings) -> None:
         """Keeps what the run that was compared with the first one made otherwise, and how it ended."""
         equality = findings.equality
         alignment, b = equality.alignment, equality.b
-        silent = {number for number, judged in enumerate(findings.judgements) if judged.what == What.QUIET}
-        silent |= findings.file_names
-        numbers = [number for number in range(len(equality.pairs)) if number not in silent]
-        rows = np.asarray([equality.pairs[number][0] for number in numbers], np.int64)
-        outputs = np.asarray([_output(b, equality.pairs[number][1]) for number in numbers], np.uint64).astype(
-            np.int64
-        )  # bits are kept: only equality counts
+        counts = findings.judgements.whats != What.QUIET
+        counts[list(findings.file_names)] = False
+        rows = equality.pairs.rows[counts].astype(np.int64)
+        outputs = _outputs(b, equality.pairs.others[counts])
         missing = _unmatched(alignment, 0)
         self.outputs.append(_Outputs(rows, outputs, missing))
-        lasting = findings.effects.to_results | findings.effects.to_outputs
-        ends = [place for place, number in enumerate(numbers) if number in lasting]
+        lasting = findings.effects.to_results.united(findings.effects.to_outputs)
+        ends = lasting.mask[: len(counts)][counts]
         lost = xxhash.xxh3_64_intdigest(missing.tobytes())
         more = _more(b, _unmatched(alignment, 1))
-        changed = xxhash.xxh3_64_intdigest(rows[ends].tobytes() + outputs[ends].tobytes()) if ends else ()
+        changed = xxhash.xxh3_64_intdigest(rows[ends].tobytes() + outputs[ends].tobytes()) if ends.any() else ()
         self.endings.append(_Ending(changed, (lost, more) if len(missing) or more else ()))
 
     # -- all runs ----------------------------------------------------------------------------------------------------
@@ -299,10 +298,15 @@ class _Ending(NamedTuple):
     unmatched: Any
 
 
-def _output(run: Run, row: int) -> int:
-    """A number for an event's output: of its digest, shape and dtype."""
-    text = f"{run.event_digest[row]} {run.trace.shape(run.event_shape[row])} {run.dtype(row)}"
-    return xxhash.xxh3_64_intdigest(text.encode())
+def _outputs(run: Run, rows: npt.NDArray[np.integer]) -> Ints:
+    """A number for the output of each event: of its digest, shape and dtype."""
+    events = run.trace.events
+    shapes, dtypes = events["shape"][rows], run.trace.sites["dtype"][events["site"][rows]]
+    kinds, which = np.unique(shapes.astype(np.int64) << 16 | dtypes, return_inverse=True)
+    texts = [f"{run.trace.shape(kind >> 16)} {kind & 0xFFFF}" for kind in kinds.tolist()]
+    mixed = np.asarray([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
+    found: Ints = (events["digest"][rows] ^ mixed[which.reshape(-1)]).view(np.int64)  # only equality counts
+    return found
 
 
 def _unmatched(alignment: Alignment, side: int) -> Ints:
@@ -322,7 +326,9 @@ def _more(run: Run, rows: Ints) -> Any:
     if not len(rows):
         return ()
     digest = xxhash.xxh3_64()
-    for text in sorted(f"{op_of(run, row)[:2]} {_output(run, row)}" for row in rows[:MORE_EVENTS].tolist()):
+    rows_told = rows[:MORE_EVENTS]
+    told = zip(rows_told.tolist(), _outputs(run, rows_told).tolist(), strict=True)
+    for text in sorted(f"{op_of(run, row)[:2]} {output}" for row, output in told):
         digest.update(text.encode())
     return len(rows), digest.intdigest()
 

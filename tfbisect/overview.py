@@ -3,7 +3,6 @@
 Blames nothing; `bisector` judged each difference.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,15 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tfbisect.bisector import Findings, What
+from tfbisect.bisector import Findings
 from tfbisect.checked import finite
 from tfbisect.culprits import shown
+from tfbisect.judgements import What
 from tfbisect.model import GraphKind, Json, SiteKind
+from tfbisect.reach import BLOCK, gathered, tally
 from tfbisect.sizes import COLUMNS, Sizes, columns
 from tfbisect.steps import Steps
 from tfbisect.tables import dtype_name
+from tfbisect.ways import Ways
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer]
 
 OPS = 2000  # differing ops that are listed
 STEPS = 400  # rows of the time line; neighbouring steps are added up beyond it
@@ -27,8 +29,9 @@ POINTS = 200  # of the way to a result
 MEASURED_STEPS, MEASURED_OPS = 60, 8  # of the errors in the time line
 
 STATES = ("culprit", "undecided", "receiver")
-_CODE = {What.CULPRIT: 0, What.UNDECIDED: 1, What.RECEIVER: 2, What.QUIET: 3}
 _QUIET = 3
+_CODES = np.zeros(max(What) + 1, np.int8)  # of each `What`
+_CODES[[What.CULPRIT, What.UNDECIDED, What.RECEIVER, What.QUIET]] = 0, 1, 2, _QUIET
 _NO_STEP = -1
 
 OP_COLUMNS = (
@@ -57,16 +60,15 @@ class Overview:
     def __init__(self, findings: Findings, steps: Steps, sizes: Sizes) -> None:
         self._findings, self._steps, self._sizes = findings, steps, sizes
         self._run = findings.equality.a
-        alignment = findings.equality.alignment
-        codes = np.fromiter((_CODE[judged.what] for judged in findings.judgements), np.int64, len(findings.judgements))
+        codes = _CODES[findings.judgements.whats]
         codes[list(findings.file_names)] = _QUIET
         if not findings.suspects:
             codes[codes == 0] = 1  # nothing is blamed
         counted = codes != _QUIET
-        self._numbers: Ints = np.flatnonzero(counted)
+        self._counted = counted
         self._codes: Ints = codes[counted]
-        self._rows: Ints = alignment.rows_a[alignment.differs][counted]
-        self._calls: Ints = np.asarray(self._run.event_call, np.int64)[self._rows]
+        rows = findings.equality.pairs.rows
+        self._rows: Ints = rows if counted.all() else rows[counted]
 
     # -- op by op ----------------------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class Overview:
         """Each op that differs at least once: at most OPS of them, culprits first, then as they ran."""
         ops = self._ops
         listed = ops.order[:OPS]
-        numbers = self._numbers[ops.first[listed]].tolist()
+        numbers = self._numbers()[ops.first[listed]].tolist()
         self._sizes.measure(numbers)
         rows, sources = [], dict[tuple[str, int, str], int]()
         for op, number in zip(listed.tolist(), numbers, strict=True):
@@ -116,7 +118,8 @@ class Overview:
 
     def _cells(self, at: int) -> Json:
         """What is told of an op, by one of its events."""
-        run, row, call = self._run, int(self._rows[at]), int(self._calls[at])
+        run, row = self._run, int(self._rows[at])
+        call = run.event_call[row]
         flow, _node, slot, kind = run.node_of(row)
         name, op_type, source = shown(run, row)
         eager = flow.graph.kind in (GraphKind.EAGER, GraphKind.ENTRY)
@@ -126,7 +129,7 @@ class Overview:
             "name": name,
             "function": "" if eager else flow.graph.name,
             "slot": 0 if kind == SiteKind.WRITE else slot,
-            "step": _step(int(self._step[at])),
+            "step": _step(int(self._step_of_call[call])),
             "call": self._steps.ordinal(call) if call >= 0 else None,
             "iteration": list(run.path(run.event_path[row])),
             "file": source.file if source else None,
@@ -136,58 +139,86 @@ class Overview:
             "shape": None if shape is None else list(shape),
         }
 
+    def _numbers(self) -> Ints:
+        """The differences that count."""
+        return np.flatnonzero(self._counted)
+
+    @property
+    def _calls(self) -> Ints:
+        """The call of each differing event; -1 for constants."""
+        return gathered(self._run.trace.events.call_row, self._rows)
+
     @cached_property
     def _ops(self) -> _Ops:
-        run = self._run
-        sites = run.trace.events["site"][self._rows].astype(np.int64)
-        graphs = run.trace.sites["graph"][sites] if len(sites) else sites
-        kinds = np.asarray([graph.kind == GraphKind.EAGER for graph in run.trace.graphs], np.int64)
-        stacks = run.trace.calls["stack"].astype(np.int64)[self._calls] * kinds[graphs] if len(sites) else sites
-        order = np.argsort(self._rows, kind="stable")  # first means executed first
-        keys = (sites << 32 | stacks)[order]
-        _, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        back = np.empty(len(order), np.int64)
-        back[order] = group.reshape(-1)
-        states = np.full(len(counts), _QUIET, np.int64)
-        np.minimum.at(states, back, self._codes)
-        last_step = np.full(len(counts), _NO_STEP, np.int64)
-        np.maximum.at(last_step, back, self._step)
-        first = order[first]
+        rows = self._rows
+        group, count = self._groups()
+        # First means executed first, in the order of rows, which only constants are not in.
+        at = np.arange(len(rows), dtype=np.int32)
+        if np.any(rows[1:] < rows[:-1]):
+            at = np.argsort(rows, kind="stable").astype(np.int32)
+        first = np.zeros(count, np.int64)
+        states = np.full(count, _QUIET, np.int8)
+        last_step = np.full(count, _NO_STEP, np.int32)
+        for low in range(len(at) // BLOCK * BLOCK, -1, -BLOCK):
+            some = at[low : low + BLOCK][::-1]  # the last one that is put down stays
+            first[group[some]] = some
+            np.minimum.at(states, group[some], self._codes[some])
+            calls = self._run.trace.events.call_row[rows[some]]
+            np.maximum.at(last_step, group[some], self._step_of_call[calls])
         # An op that is a culprit once is told by the moment it was.
         culprits = np.flatnonzero(self._codes == 0)
-        culprits = culprits[np.argsort(self._rows[culprits], kind="stable")][::-1]
-        first[back[culprits]] = culprits
-        ranking = np.lexsort((self._rows[first], states))
-        return _Ops(back, first, counts, states, last_step, ranking)
+        culprits = culprits[np.argsort(rows[culprits], kind="stable")][::-1]
+        first[group[culprits]] = culprits
+        ranking = np.lexsort((rows[first], states))
+        return _Ops(group, first, tally(group, count), states, last_step, ranking)
+
+    def _groups(self) -> tuple[Ints, int]:
+        """(the op of each differing event, how many there are): sites, and of eager ops also lines."""
+        run = self._run
+        sites = gathered(run.trace.events["site"], self._rows)
+        eager = (run.trace.kinds == GraphKind.EAGER)[run.trace.sites["graph"]]
+        lined = np.flatnonzero(gathered(eager, sites))
+        stacks = run.trace.calls["stack"].astype(np.int64)[run.trace.events.call_row[self._rows[lined]]]
+        lines = sites[lined].astype(np.int64) << 32 | stacks
+        some, other = np.unique(lines), np.flatnonzero((tally(sites, len(eager)) > 0) & ~eager) << 32
+        keys = np.sort(np.concatenate((some, other)))
+        places = np.searchsorted(keys, np.arange(len(eager)) << 32).astype(np.min_scalar_type(len(keys)))
+        group = gathered(places, sites)
+        group[lined] = np.searchsorted(keys, lines)
+        return group, len(keys)
 
     @cached_property
     def _step_of_call(self) -> Ints:
         """The step of each call of A, and at the end that of constants: none."""
         steps = [self._steps.step(call) for call in range(len(self._run.graph_of))]
-        return np.asarray([_NO_STEP if step is None else step for step in steps] + [_NO_STEP], np.int64)
+        return np.asarray([_NO_STEP if step is None else step for step in steps] + [_NO_STEP], np.int32)
 
-    @cached_property
+    @property
     def _step(self) -> Ints:
-        found: Ints = self._step_of_call[self._calls]
-        return found
+        return gathered(self._step_of_call, self._calls)
 
     # -- step by step ------------------------------------------------------------------------------------------------
 
     def timeline(self) -> list[Json]:
         """For each step (null: outside all) how many events were compared, what differs, and how much."""
-        compared = self._step_of_call[
-            np.asarray(self._run.event_call, np.int64)[self._findings.equality.alignment.rows_a]
-        ]
-        ranges = _ranges(np.unique(compared))
+        # Counted by call first, constants before all calls: there are a thousand times as many events.
+        step = np.roll(self._step_of_call, 1)
+        compared = self._by_call(self._findings.equality.alignment.rows_a)
+        ranges = _ranges(np.unique(step[compared > 0]))
         lows = np.asarray([low for low, _ in ranges], np.int64)
         order = np.argsort(lows, kind="stable")
+        place = order[np.searchsorted(lows[order], step, "right") - 1] if len(order) else np.zeros(len(step), np.int64)
 
-        def place(steps: Ints) -> Ints:
-            return order[np.searchsorted(lows[order], steps, "right") - 1]
+        def by_range(counts: Ints) -> list[int]:
+            found = np.zeros(len(ranges), np.int64)
+            some = counts > 0
+            np.add.at(found, place[some], counts[some])
+            return found.tolist()
 
-        paired = np.bincount(place(compared), minlength=len(ranges)).tolist()
-        cells = place(self._step) * len(STATES) + self._codes
-        counted = np.bincount(cells, minlength=len(ranges) * len(STATES)).reshape(-1, len(STATES)).tolist()
+        paired = by_range(compared)
+        counted = zip(
+            *(by_range(self._by_call(self._rows[self._codes == code])) for code in range(len(STATES))), strict=True
+        )
         errors = self._errors()
         found: list[Json] = []
         for (low, high), count, counts in zip(ranges, paired, counted, strict=True):
@@ -200,78 +231,54 @@ class Overview:
             found.append(item)
         return found
 
+    def _by_call(self, rows: Ints) -> Ints:
+        """How many of some events are constants, and how many are in each call."""
+        return np.roll(tally(gathered(self._run.trace.events.call_row, rows), len(self._step_of_call)), 1)
+
     def _errors(self) -> list[tuple[int, Any]]:
         """Sizes at many steps of the few ops whose values were kept most often, so that steps can be compared."""
-        kept = np.asarray(self._sizes.kept, np.bool_)[self._numbers] & (self._step != _NO_STEP)
-        at = np.flatnonzero(kept)
+        at = np.flatnonzero(self._sizes.kept[self._counted])
+        step = self._step_of_call[self._run.trace.events.call_row[self._rows[at]]]
+        at, step = at[step != _NO_STEP], step[step != _NO_STEP]
         if not len(at):
             return []
-        steps = _thinned(np.unique(self._step[at]), MEASURED_STEPS)
-        at = at[np.isin(self._step[at], steps)]
+        chosen_steps = np.isin(step, _thinned(np.unique(step), MEASURED_STEPS))
+        at, step = at[chosen_steps], step[chosen_steps]
         groups, counts = np.unique(self._ops.group[at], return_counts=True)
         chosen = groups[np.argsort(-counts, kind="stable")[:MEASURED_OPS]]
-        at = at[np.isin(self._ops.group[at], chosen)]
-        _, last = np.unique(np.stack([self._step[at], self._ops.group[at]])[:, ::-1], axis=1, return_index=True)
-        at = at[len(at) - 1 - last]  # of a step, what an op gave last
-        numbers = self._numbers[at].tolist()
+        of_those = np.isin(self._ops.group[at], chosen)
+        at, step = at[of_those], step[of_those]
+        _, last = np.unique(np.stack([step, self._ops.group[at]])[:, ::-1], axis=1, return_index=True)
+        at, step = at[len(at) - 1 - last], step[len(at) - 1 - last]  # of a step, what an op gave last
+        numbers = self._numbers()[at].tolist()
         self._sizes.measure(numbers)
-        sizes = [(step, self._sizes.get(number)) for step, number in zip(self._step[at].tolist(), numbers, strict=True)]
-        return [(step, size) for step, size in sizes if size is not None]
+        sizes = zip(step.tolist(), map(self._sizes.get, numbers), strict=True)
+        return [(at_step, size) for at_step, size in sizes if size is not None]
 
     # -- along the way to a result -----------------------------------------------------------------------------------
 
     def growth(self) -> Json | None:
         """How the first culprit's difference grows on its way to the last result that it reaches.
 
-        Of all ways it is the one with the fewest events whose values were not kept. None without a culprit, or where
-        one run only has it.
+        None without a culprit, where one run only has it, or where it is too far.
         """
         suspects = self._findings.suspects
         if not suspects or suspects[0].number < 0:
             return None
-        way = self._way(suspects[0].number)
+        way = Ways(self._findings, self._counted, self._sizes.kept).best(suspects[0].number)
+        if not way:
+            return None
         at = {number: position for position, number in enumerate(way)}
         kept = [number for number in way if self._sizes.kept[number]]
         chosen = np.asarray(kept or way, np.int64)
         told = sorted({*_thinned(chosen, POINTS).tolist(), way[0], way[-1]}, key=at.__getitem__)
         self._sizes.measure(told)
-        place = {number: index for index, number in enumerate(self._numbers.tolist())}
         points = []
         for number in told:
-            cells = self._cells(place[number])
+            cells = self._cells(int(np.count_nonzero(self._counted[:number])))
             point = {name: cells[name] for name in ("op_type", "name", "function", "step", "iteration", "file", "line")}
             points.append({"position": at[number], **point, **columns(self._sizes.get(number))})
         return {"events": len(way), "points": points, "left_out": len(way) - len(points)}
-
-    def _way(self, start: int) -> list[int]:
-        """Differing events from one to the last result below it, each taking the one before."""
-        effects, events = self._findings.effects, len(self._findings.judgements)
-        cost, before = {start: 0}, {start: -1}
-        waiting = deque([start])
-        done: set[int] = set()
-        counted = set(self._numbers.tolist())
-        while waiting:
-            here = waiting.popleft()
-            if here in done:
-                continue
-            done.add(here)
-            for follower in effects.followers[here]:
-                if follower < events and follower not in counted:
-                    continue
-                free = follower >= events or self._sizes.kept[follower]
-                reached = cost[here] + (0 if free else 1)
-                if reached < cost.get(follower, reached + 1):
-                    cost[follower], before[follower] = reached, here
-                    (waiting.appendleft if free else waiting.append)(follower)
-        below = [number for number in done if number < events]
-        ends = [number for number in below if number in effects.to_results] or below
-        rows = self._findings.equality.pairs
-        at = max(ends, key=lambda number: (self._run.event_call[rows[number][0]], rows[number][0]))
-        way = []
-        while at >= 0:
-            way.append(at)
-            at = before[at]
-        return [number for number in reversed(way) if number < events]
 
 
 class DifferingEvents:

@@ -14,20 +14,18 @@ import numpy as np
 
 from tfbisect import cheap, crosscheck
 from tfbisect.alignment import Alignment, pair
-from tfbisect.bisector import Findings, What, bisect
+from tfbisect.bisector import Findings, bisect
 from tfbisect.categories import flattened
-from tfbisect.culprits import Portraits, shown
+from tfbisect.culprits import Portraits
 from tfbisect.drawing import drawn
 from tfbisect.errors import EmptyTrace, SchemeMismatch, Unrelated, Usage
 from tfbisect.job import processes, task_of
+from tfbisect.judgements import What
 from tfbisect.model import Comparison, Coverage, EnvironmentDifference, Json, Opaque
-from tfbisect.provenance import Run
+from tfbisect.reach import tally
+from tfbisect.remarks import SHOWN, UNRELATED, not_blamed, steps_recorded, warnings_of
 from tfbisect.tables import Trace
 
-UNRELATED = 0.1  # share of calls below which traces of other programs have nothing to do with each other
-SHOWN = 200  # culprits that are told of in full
-EXAMPLES = 3
-TOLD = 1000  # undecided differences whose texts are counted
 # What is never the same in two runs, or is tfbisect's own business.
 _OWN = re.compile(
     r"^((pid|time|hostname|tfbisect|cwd|program|options|digest|end)(\.|$)|environment\.(TFBISECT_|TF_CONFIG$))"
@@ -69,11 +67,15 @@ def told(findings: Findings, contradicted: tuple[str, ...]) -> Pair:
     calls = tuple(map(len, alignment.unpaired_calls))
     coverage = coverage_of(alignment, len(findings.undecided))
     extra, events = drawn(findings, portraits)
-    recording, remarks = cheap.told(a, b)
+    recording, cheaply = cheap.told(a, b)
     comparison = Comparison(
         verdict=_verdict(a, b, findings, calls, coverage),
         runs=(describe(a), describe(b)),
-        warnings=(*remarks, *_contradicted(contradicted), *_warnings(a, b, findings, calls, coverage)),
+        warnings=(
+            *cheaply,
+            *not_blamed(contradicted),
+            *warnings_of(findings, coverage, findings.undecided, agree=not findings.differing, values=False),
+        ),
         environment=environment,
         coverage=coverage,
         culprits=culprits,
@@ -116,17 +118,11 @@ def _check_schemes(a: Trace, b: Trace) -> None:
         raise SchemeMismatch("digests", found=f"{one} in {a.path}, {two} in {b.path}", expected="one scheme")
 
 
-def _steps_recorded(each: Trace) -> str | None:
-    """The steps that were recorded op by op, as `record --steps` took them; None: all."""
-    steps = each.options.get("steps")
-    return None if steps is None else str(steps)
-
-
 def check_steps(traces: Sequence[Trace]) -> None:
     """Calls are paired by their order, so other steps would be taken for each other. Raises Usage."""
     a = traces[0]
     for b in traces[1:]:
-        one, two = _steps_recorded(a), _steps_recorded(b)
+        one, two = steps_recorded(a), steps_recorded(b)
         if one != two:
             found = f"steps {one or 'all'} in {a.path}, steps {two or 'all'} in {b.path}"
             hint = f"python -m tfbisect record --steps {one or two} program.py"
@@ -190,147 +186,10 @@ def _verdict(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], cov
 
 
 def _receivers(findings: Findings, portraits: Portraits) -> tuple[tuple[int | None, int], ...]:
-    run, steps = findings.equality.a, portraits.steps[0]
-    calls = Counter(
-        run.event_call[pair[0]]
-        for pair, judged in zip(findings.equality.pairs, findings.judgements, strict=True)
-        if judged.what == What.RECEIVER
-    )
+    steps, calls = portraits.steps[0], len(findings.equality.a.graph_of)
     counts: Counter[int | None] = Counter()
-    for call, count in calls.items():
-        counts[steps.step(call) if call >= 0 else None] += count
+    received = findings.equality.calls[findings.judgements.whats == What.RECEIVER]
+    times = tally(received, calls + 1)  # at last those of constants, which are in no call
+    for call, count in zip(np.flatnonzero(times).tolist(), times[times > 0].tolist(), strict=True):
+        counts[steps.step(call) if call < calls else None] += count
     return tuple(sorted(counts.items(), key=lambda item: (item[0] is None, item[0] or 0)))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Warnings
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _warnings(a: Trace, b: Trace, findings: Findings, calls: tuple[int, ...], coverage: Coverage) -> list[str]:
-    found = [f"run {letter}: {problem}" for letter, each in (("A", a), ("B", b)) for problem in each.problems]
-    steps = _steps_recorded(a)
-    if steps is not None:
-        found.append(f"only steps {steps} were recorded; calls are counted from the first one recorded")
-    found += _hidden(findings)
-    found += _undecided(findings)
-    found += not_listed(len(findings.suspects))
-    alignment = findings.equality.alignment
-    if any(calls):
-        found.append(
-            f"{calls[0]} calls in run A and {calls[1]} in run B have no partner in the other run: "
-            f"{_examples(alignment)}"
-        )
-    elif coverage.unmatched:
-        found.append(f"{coverage.unmatched} values have no partner in the other run: other branches, loops or ops ran")
-    if alignment.by_text:
-        moved = "lines have other numbers in the two runs (edited, or run from another place)"
-        found.append(f"{moved}: they were matched by their text")
-    found += _other_program(alignment)
-    if findings.file_names:
-        found.append(
-            f"{len(findings.file_names)} differing values are names of files and reach only ops that save, load or log"
-        )
-    for letter, each in (("A", a), ("B", b)):
-        dropped = {what: count for what, count in each.dropped.items() if not what.startswith("values")}
-        found += [f"run {letter}: {count} {what} were dropped" for what, count in sorted(dropped.items())]
-    if coverage.opaque and not findings.differing:
-        found.append(f"{len(coverage.opaque)} things ran unseen: what they did is not known to be equal")
-    return found
-
-
-def not_listed(culprits: int) -> list[str]:
-    """A warning where there are more than SHOWN."""
-    return [f"{culprits - SHOWN} more culprits are not listed"] if culprits > SHOWN else []
-
-
-def _other_program(alignment: Alignment) -> list[str]:
-    """What speaks against two runs of one program: hardly a call that corresponds, lines of other text."""
-    paired = sum(other >= 0 for other in alignment.call_to_b)
-    smaller = min(len(alignment.call_to_a), len(alignment.call_to_b))
-    found = []
-    if paired < UNRELATED * smaller:
-        found.append(f"only {paired} of {smaller} calls correspond: are these traces of one program?")
-    lines = {}
-    a, b = alignment.a.trace, alignment.b.trace
-    partners = np.asarray(alignment.call_to_b, np.int64)
-    rows = np.flatnonzero(partners >= 0)
-    kinds = [each.calls[key][at] for key in ("stack", "graph") for each, at in ((a, rows), (b, partners[rows]))]
-    for one, two, graph, other in np.unique(np.stack(kinds), axis=1).T.tolist():
-        if a.graphs[graph].name != b.graphs[other].name:
-            continue  # a value of Python's, say, has the line of what took it first
-        mine, theirs = a.source(one), b.source(two)
-        if mine is not None and theirs is not None and mine.text and theirs.text and mine.text != theirs.text:
-            lines[mine.line] = (mine.text.strip(), theirs.text.strip())
-    if lines:
-        line, (mine_text, their_text) = min(lines.items())
-        also = f", and {len(lines) - 1} more lines" if len(lines) > 1 else ""
-        found.append(f"the program was edited between the runs: line {line} is {mine_text} and {their_text}{also}")
-    return found
-
-
-def _contradicted(names: tuple[str, ...]) -> list[str]:
-    text = "grouping by inputs contradicts that these diverged on equal inputs, so they are not blamed: "
-    return [text + ", ".join(names[:SHOWN])] if names else []
-
-
-def _examples(alignment: Alignment) -> str:
-    """A few of the calls without partner, as text."""
-    texts: Counter[str] = Counter()
-    for run, calls in zip((alignment.a, alignment.b), alignment.unpaired_calls, strict=True):
-        for call in calls[:100]:
-            texts[_call_text(run, call)] += 1
-    shown = [text for text, _ in texts.most_common(EXAMPLES)]
-    return ", ".join(shown) + (", ..." if len(texts) > EXAMPLES else "")
-
-
-def _call_text(run: Run, call: int) -> str:
-    source = run.trace.source(int(run.trace.calls["stack"][call]))
-    return run.flow(call).graph.name + (f" at line {source.line}" if source is not None else "")
-
-
-def _undecided(findings: Findings) -> list[str]:
-    """Differences that no op can be blamed for, the first of them by name, and where they likely come from."""
-    run = findings.equality.a
-    texts: Counter[str] = Counter()
-    for number in findings.undecided[:TOLD]:
-        text = _op_text(run, findings.equality.pairs[number][0])
-        texts[f"{text}: {findings.judgements[number].reason}{_likely(findings, text)}"] += 1
-    shown = list(texts.items())[:EXAMPLES]
-    found = [f"undecided: {text}" + (f" ({times} times)" if times > 1 else "") for text, times in shown]
-    left = len(findings.undecided) - sum(times for _, times in shown)
-    return [*found, f"undecided: {left} more differences"] if left else found
-
-
-def _likely(findings: Findings, text: str) -> str:
-    """The first culprit as the likely origin of an undecided difference, whose own text tells nothing new."""
-    if not findings.suspects:
-        return ""
-    first = findings.suspects[0]
-    origin = _op_text((findings.equality.a, findings.equality.b)[first.side], first.row)
-    return f"; likely origin: {origin}" if origin != text else ""
-
-
-def _op_text(run: Run, row: int) -> str:
-    name, op_type, source = shown(run, row)
-    return op_type + (f" {name}" if name != op_type else "") + (f" at line {source.line}" if source is not None else "")
-
-
-def _hidden(findings: Findings) -> list[str]:
-    """Culprits right behind something unseen: the blame may belong one hop higher."""
-    found = []
-    for suspect in findings.suspects[:EXAMPLES]:
-        run = (findings.equality.a, findings.equality.b)[suspect.side]
-        flow, index, _slot, _kind = run.node_of(suspect.row)
-        node = flow.nodes[index]
-        if run.hidden(node):
-            found.append(f"{node.op} {node.name} hides what ran inside it: the op to blame is one of those")
-            continue
-        above = [flow.nodes[edge.src] for edge in node.inputs]
-        unseen = next((each for each in above if run.hidden(each)), None)
-        if unseen is not None:
-            found.append(
-                f"{unseen.op} {unseen.name} stands just above {node.op} {node.name} and was not seen: "
-                "the blame may belong one hop higher"
-            )
-    return found

@@ -4,13 +4,13 @@ A function inside tf.data runs in TensorFlow's threads, before the element that 
 iterator. Each of its calls is linked to the op that made its dataset, and so to all iterators over that.
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tfbisect.differences import Pairs
 from tfbisect.model import GraphKind, SiteKind
 from tfbisect.provenance import Handle, Run
 
@@ -75,7 +75,7 @@ def _taken(run: Run, call: int, partners: Ints | None) -> Any:
 class Pipelines:
     """Differences in the functions of a pipeline, for the elements that come out of it. `pairs`: differing events."""
 
-    def __init__(self, run: Run, pairs: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, run: Run, pairs: Pairs) -> None:
         self._run, self._pairs = run, pairs
         self._known: dict[Any, tuple[int, ...]] = {}
 
@@ -116,9 +116,14 @@ class Pipelines:
         """{call of the op that made a dataset: the differences in calls of its functions}"""
         run = self._run
         found: dict[int, list[int]] = {}
-        for number, (row, _) in enumerate(self._pairs):
-            call = run.event_call[row]
-            if call < 0 or run.flow(call).graph.kind != GraphKind.SOURCE or not run.is_computed[run.event_site[row]]:
+        sources: list[bool] = (run.trace.kinds == GraphKind.SOURCE).tolist()
+        inside = [sources[row[0]] and run.is_computed[site] for site, row in enumerate(run.site_rows)]
+        if not any(inside):
+            return found
+        sites = run.trace.events["site"][self._pairs.rows]
+        for number in np.flatnonzero(np.asarray(inside, np.bool_)[sites]).tolist():
+            call = run.event_call[self._pairs[number][0]]
+            if call < 0:
                 continue
             maker = run.links.get((call, len(run.flow(call).graph.args)))
             if maker is not None:

@@ -37,6 +37,8 @@ _FEEDERS = re.compile(
 QUEUES = re.compile("^QueueEnqueue")
 
 
+# Walks that are not made again, and calls whose writes are not sorted again: a long run would fill the memory.
+REMEMBERED, CALLS_REMEMBERED = 100_000, 1000
 NESTED = 1000  # writes after a call that are looked through for those of calls inside it
 
 
@@ -141,7 +143,7 @@ class Run(Recorded):
                 retval = graph.results.get(slot)
                 eager[site] = retval is None or graph.nodes[retval].inputs[:1] == (Edge(node, slot),)
         rows = np.flatnonzero(eager[self.trace.events["site"]])
-        calls = np.asarray(self.event_call, np.int64)[rows].tolist()
+        calls = self.trace.events.call_row[rows].tolist()
         slots = self.trace.sites["slot"][self.trace.events["site"][rows]].tolist()
         return dict(zip(zip(calls, slots, strict=True), rows.tolist(), strict=True))
 
@@ -170,6 +172,8 @@ class Run(Recorded):
                 # A circle is not of TensorFlow's making: a damaged trace.
                 found = Terminal(Kind.UNKNOWN, -1, at) if at in passed else known.get(at)
         assert found is not None
+        if len(known) > REMEMBERED:
+            known.clear()
         for each in passed:
             known[each] = found
         return found
@@ -353,9 +357,9 @@ class Run(Recorded):
     def writes(self) -> dict[Handle, list[Write]]:
         """All writes of each variable, by call."""
         found: dict[Handle, list[Write]] = {}
-        kinds = np.asarray([row[3] for row in self.site_rows], np.int64)
+        written = np.asarray([row[3] == SiteKind.WRITE for row in self.site_rows], np.bool_)
         sites = self.trace.events["site"]
-        for row in np.flatnonzero(kinds[sites] == SiteKind.WRITE).tolist() if len(kinds) else []:
+        for row in np.flatnonzero(written[sites]).tolist() if len(written) else []:
             call, path = self.event_call[row], self.event_path[row]
             flow, node, slot, _kind = self.node_of(row)
             handle = self.input_handle(call, flow, node, slot, path)
@@ -432,6 +436,8 @@ class Run(Recorded):
         """The last write of a variable before a node ran. None: nothing recorded wrote it before."""
         key = ref.call, ref.node, ref.path, handle
         if key not in self._states:
+            if len(self._states) > REMEMBERED:
+                self._states.clear()
             self._states[key] = self._state(ref, handle)
         return self._states[key]
 
@@ -440,6 +446,8 @@ class Run(Recorded):
         if not writes:
             return None
         if ref.call not in self._own_writes:
+            if len(self._own_writes) > CALLS_REMEMBERED:
+                self._own_writes.clear()
             self._own_writes[ref.call] = self._sorted_writes(ref.call)
         moments, own = self._own_writes[ref.call].get(handle, ((), ()))
         flow = self.flow(ref.call)

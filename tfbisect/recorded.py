@@ -4,7 +4,6 @@ Follows nothing further than one step: that is `provenance`. Calls are named by 
 theirs in `trace.events`.
 """
 
-import bisect
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tfbisect.flow import Flow
-from tfbisect.model import NO_CALL, Graph, GraphKind, Node, NodeFlag, SiteKind, Source
+from tfbisect.model import Graph, GraphKind, Node, NodeFlag, SiteKind, Source
+from tfbisect.places import Places
 from tfbisect.tables import Trace
 
 Array = npt.NDArray[np.generic]
@@ -61,37 +61,21 @@ class Recorded:
     @cached_property
     def event_call(self) -> Column:
         """The row of each event's call; -1 for constants."""
-        return column(rows_of(self.trace.calls["id"], self.trace.events["call"]))
+        return column(self.trace.events.call_row)
 
     @cached_property
-    def _places(self) -> tuple[Column, Column | None]:
-        """Numbers of (call, site) of all events outside loops, ascending, and the events' rows (None: 0, 1, 2, ...)."""
-        events = self.trace.events
-        keys = np.asarray(self.event_call, np.int64) * len(self.trace.sites)
-        keys += events["site"]
-        rows = np.flatnonzero((events["path"] == 0) & (events["call"] != np.uint64(NO_CALL)))
-        first = len(rows) == 0 or rows[-1] == len(rows) - 1
-        keys = keys[: len(rows)] if first else keys[rows]
-        if np.all(keys[1:] >= keys[:-1]):
-            return column(keys), None if first else column(rows)
-        order = np.argsort(keys, kind="stable")
-        return column(keys[order]), column(rows[order])
+    def _places(self) -> Places:
+        return Places(self.trace.events, len(self.trace.calls), loops=False)
 
     @cached_property
-    def _loop_rows(self) -> dict[tuple[int, int], int]:
-        events = self.trace.events
-        calls = np.asarray(self.event_call, np.int64)
-        looped = np.flatnonzero((events["path"] > 0) & (calls >= 0))
-        keys = calls[looped] * len(self.trace.sites) + events["site"][looped]
-        pairs = zip(keys.tolist(), events["path"][looped].tolist(), strict=True)
-        return dict(zip(pairs, looped.tolist(), strict=True))
+    def _places_in_loops(self) -> Places:
+        return Places(self.trace.events, len(self.trace.calls), loops=True)
 
     @cached_property
     def _constant_rows(self) -> dict[int, int]:
         """{site: event row} of constants"""
-        events = self.trace.events
-        rows = np.flatnonzero(events["call"] == np.uint64(NO_CALL))
-        return dict(zip(events["site"][rows].tolist(), rows.tolist(), strict=True))
+        first, sites = self.trace.events.called, self.trace.events["site"]
+        return {site: row for row, site in enumerate(sites[first:].tolist(), first)}
 
     @cached_property
     def links(self) -> dict[tuple[int, int], tuple[int, int]]:
@@ -156,25 +140,13 @@ class Recorded:
 
     def row(self, call: int, site: int, path: int) -> int:
         """The event of a site in a call; -1 if there is none."""
-        key = call * len(self.site_rows) + site
-        if path == 0:
-            keys, rows = self._places
-            at = bisect.bisect_right(keys, key) - 1  # of several the last
-            if at < 0 or keys[at] != key:
-                return -1
-            return at if rows is None else rows[at]
-        return self._loop_rows.get((key, path), -1)
+        if call < 0 or site < 0:
+            return -1
+        return self._places_in_loops.row(call, site, path) if path else self._places.row(call, site)
 
-    def rows_at(self, calls: npt.NDArray[np.int64], site: int) -> npt.NDArray[np.int64]:
+    def rows_at(self, calls: npt.NDArray[np.integer], site: int) -> npt.NDArray[np.int64]:
         """The events of a site outside loops, in many calls; -1 where there is none."""
-        found = np.full(len(calls), -1, np.int64)
-        keys, rows = self._places
-        if len(keys):
-            wanted = calls * len(self.site_rows) + site
-            at = np.searchsorted(np.asarray(keys), wanted, "right") - 1
-            there = (at >= 0) & (np.asarray(keys)[at] == wanted)
-            found[there] = at[there] if rows is None else np.asarray(rows)[at[there]]
-        return found
+        return self._places.rows(calls, site)
 
     def constant(self, site: int) -> int:
         return self._constant_rows.get(site, -1)
@@ -216,7 +188,11 @@ class Recorded:
 
     def scheme(self, row: int) -> str:
         """The digest scheme of an event: graphs and the host have one each."""
-        graph, _node, _slot, kind, _dtype = self.site_rows[self.event_site[row]]
+        return self.site_scheme(self.event_site[row])
+
+    def site_scheme(self, site: int) -> str:
+        """The digest scheme of a site's events."""
+        graph, _node, _slot, kind, _dtype = self.site_rows[site]
         in_graph = kind in (SiteKind.OUTPUT, SiteKind.WRITE) and self.flow_of_graph(graph).graph.kind == GraphKind.TWIN
         return self.schemes["graph" if in_graph else "host"]
 
@@ -314,5 +290,5 @@ def rows_of(ids: Array, wanted: Array) -> npt.NDArray[np.int64]:
 
 def column(values: npt.NDArray[Any]) -> Column:
     """A column as plain numbers, which are quick to touch one by one and take no memory beside the array's."""
-    view: Column = np.ascontiguousarray(values).data
+    view: Column = (values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))).data
     return view

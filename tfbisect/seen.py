@@ -8,14 +8,17 @@ recorded.
 
 import bisect
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from tfbisect.differences import distinct
 from tfbisect.effects import Effects
 from tfbisect.equality import Equality, Status
 from tfbisect.model import GraphKind, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Run
+from tfbisect.reach import Marks
 
 READ_DEPTH = 3  # ops between a variable's write and what Python gets of it: the read, and copies
 _HOST = int(NodeFlag.HOST)
@@ -24,15 +27,13 @@ _HOST = int(NodeFlag.HOST)
 class Seen:
     """The first call, of A and of B, before which Python can have known of no difference.
 
-    edges: for each difference those that it comes from. leave_out: differences that are none to Python. A trace that
-    does not say what Python looked at gets the cautious answer: at all that an op computed.
+    leave_out: differences that are none to Python. A trace that does not say what Python looked at gets the cautious
+    answer: at all that an op computed.
     """
 
-    def __init__(
-        self, equality: Equality, effects: Effects, edges: Sequence[Sequence[int]], leave_out: Collection[int]
-    ) -> None:
-        self._equality, self._edges, self._leave_out = equality, edges, leave_out
-        self._live = effects.to_results | effects.to_outputs
+    def __init__(self, equality: Equality, effects: Effects, leave_out: Marks) -> None:
+        self._equality, self._edges, self._leave_out = equality, effects.edges, leave_out
+        self._live = effects.to_results.united(effects.to_outputs)
         self._heard = all(_says(run) for run in equality.runs)
         self._firsts: dict[tuple[int, bool], int] = {}
         self._looks: dict[int, int] = {}  # {difference: the call in A before which Python may have known it}
@@ -50,10 +51,11 @@ class Seen:
             self._firsts[key] = min(found, default=len(self._equality.runs[side].graph_of))
         return self._firsts[key]
 
-    def known_before(self, numbers: Iterable[int], call: int) -> bool:
-        """Whether Python may have known one of these differences before it made what a call of A takes."""
+    def known_before(self, numbers: Marks, call: int) -> bool:
+        """Whether Python may have known one of these differing events before it made what a call of A takes."""
         self.first(0, dead=True)
-        return any(self._looks.get(number, call) < call for number in numbers)
+        events = len(self._equality.pairs)
+        return any(look < call and number < events and number in numbers for number, look in self._looks.items())
 
     def reordered(self, row: int, other: int) -> bool:
         """Whether a value of Python's is a part of data that both runs handed in here, in another order.
@@ -77,12 +79,11 @@ class Seen:
 
     def _computed(self, side: int, dead: bool) -> list[int]:
         equality, run = self._equality, self._equality.runs[side]
-        return [
-            run.event_call[pair[side]]
-            for number, pair in enumerate(equality.pairs)
-            if number not in self._leave_out and (dead or number in self._live)
-            and equality.a.is_computed[equality.a.event_site[pair[0]]]
-        ]  # fmt: skip
+        known = equality.at_sites(equality.a.is_computed) & ~self._leave_out.mask
+        if not dead:
+            known &= self._live.mask[: len(known)]
+        rows = (equality.pairs.others if side else equality.pairs.rows)[known]
+        return [int(np.asarray(run.event_call)[rows].min())] if len(rows) else []
 
     def _by_reads(self, side: int, dead: bool) -> list[int]:
         equality, run = self._equality, self._equality.runs[side]
@@ -93,10 +94,12 @@ class Seen:
             for moment, call, result in run.trace.reads
         }
         found: list[int] = []
-        for number, pair in enumerate(equality.pairs):
-            flow, node, slot, kind = run.node_of(pair[side])
+        sites = run.trace.events["site"][equality.pairs.others if side else equality.pairs.rows]
+        for number in np.flatnonzero(_is_shown(run)[sites] & ~self._leave_out.mask).tolist():
+            pair = equality.pairs[number]
+            flow, node, slot, _kind = run.node_of(pair[side])
             call = run.event_call[pair[side]]
-            if number in self._leave_out or call < 0 or kind != SiteKind.OUTPUT:
+            if call < 0:
                 continue
             if flow.flags[node] & _HOST and self._handed(side, call, number):
                 found.append(call)
@@ -141,9 +144,8 @@ class Seen:
         """(call, result, the differences in it) of what functions gave."""
         equality = self._equality
         a, b = equality.runs
-        calls = {a.event_call[row] for number, (row, _) in enumerate(equality.pairs) if number not in self._leave_out}
         found: list[tuple[int, int, Sequence[int]]] = []
-        for call in calls:
+        for call in distinct(equality.calls[~self._leave_out.mask], len(a.graph_of)):
             other = equality.alignment.call_to_b[call] if call >= 0 else -1
             if other < 0 or a.flow(call).graph.kind in (GraphKind.EAGER, GraphKind.ENTRY):
                 continue
@@ -166,7 +168,7 @@ class Seen:
         flow = run.flow(call)
         if flow.graph.kind == GraphKind.EAGER and flow.pure_read(flow.graph.op):
             # What a variable held for a while, and what came of it elsewhere.
-            above = [edge for number in numbers if number < len(self._edges) for edge in self._edges[number]]
+            above = [edge for number in numbers for edge in self._above(number)]
             return self._ends(side)[call] if not above or not self._live.isdisjoint(above) else -1
         taken = (call, result) in run.takers
         return self._ends(side)[call] if not taken or not self._live.isdisjoint(numbers) else -1
@@ -175,8 +177,12 @@ class Seen:
         """Whether a value is what variables held that were written anew before anything that lasts came of it."""
         above = set(numbers)
         for _ in range(READ_DEPTH):
-            above |= {edge for number in above if number < len(self._edges) for edge in self._edges[number]}
+            above |= {edge for number in above for edge in self._above(number)}
         return self._live.isdisjoint(above)
+
+    def _above(self, number: int) -> tuple[int, ...]:
+        """What a differing event comes from; nothing for a mixture."""
+        return self._edges[number] if number < len(self._equality.pairs) else ()
 
     def _other_shape(self, number: int) -> bool:
         if number >= len(self._equality.pairs):
@@ -184,6 +190,18 @@ class Seen:
         a, b = self._equality.runs
         one, two = self._equality.pairs[number]
         return a.trace.shape(a.event_shape[one]) != b.trace.shape(b.event_shape[two])
+
+
+def _is_shown(run: Run) -> npt.NDArray[np.bool_]:
+    """For each site whether it is an output of an eager op, or of an op that runs Python."""
+    eager: list[bool] = (run.trace.kinds == GraphKind.EAGER).tolist()
+    return np.asarray(
+        [
+            kind == SiteKind.OUTPUT and (eager[graph] or bool(run.flow_of_graph(graph).flags[node] & _HOST))
+            for graph, node, _slot, kind, _dtype in run.site_rows
+        ],
+        np.bool_,
+    )
 
 
 def only_asked(run: Run, row: int) -> bool:

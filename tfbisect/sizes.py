@@ -6,10 +6,12 @@ Measures what it is asked for; which differences matter is decided elsewhere.
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from tfbisect.equality import Equality
 from tfbisect.metrics import difference
 from tfbisect.model import Difference
+from tfbisect.reach import gathered
 
 EVENTS = 1500  # that are measured of one comparison
 BYTES = 64 * 2**20  # of values that are read of each run
@@ -23,9 +25,9 @@ class Sizes:
         self._found: dict[int, Difference | None] = {}
         self._bytes = 0
         self._runs = (equality.a.trace, equality.b.trace)
-        pairs = np.asarray(equality.pairs, np.int64).reshape(-1, 2)
-        kept = [run.events["value"][pairs[:, side]] > 0 for side, run in enumerate(self._runs)]
-        self.kept: list[bool] = (kept[0] & kept[1]).tolist()
+        rows = equality.pairs.rows, equality.pairs.others
+        kept = [gathered(run.events["value"], mine) > 0 for run, mine in zip(self._runs, rows, strict=True)]
+        self.kept: npt.NDArray[np.bool_] = kept[0] & kept[1]  # of each difference, in both runs
 
     def measure(self, numbers: Iterable[int]) -> None:
         """Look at the values of some differing events; what was not kept is skipped."""

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tfbisect.bisector import Findings, Suspect, What
+from tfbisect.bisector import Findings, Suspect
 from tfbisect.culprits import shown
 from tfbisect.equality import Finding
 from tfbisect.flow import Flow
+from tfbisect.judgements import What
 from tfbisect.model import GraphKind, Json, NodeFlag, SiteKind
 from tfbisect.provenance import Kind, Ref, Run, Terminal
 from tfbisect.sizes import Sizes, columns
@@ -92,7 +93,7 @@ class Surroundings:
         """What took the value of an op that one run only has: the first differences below it."""
         if suspect.number >= 0 or suspect.finding is None:
             return
-        for number, judged in enumerate(self._findings.judgements):
+        for number, judged in self._findings.judgements.with_finding():
             if judged.finding is not None and _same(judged.finding, suspect.finding):
                 other = self._of_row(0, self._equality.pairs[number][0])
                 self._levels.setdefault(other, 1)
@@ -160,7 +161,7 @@ class Surroundings:
 
     def _plain(self, edges: Iterable[int]) -> list[int]:
         """Differences by number, mixtures taken apart."""
-        events, found, waiting = len(self._findings.judgements), list[int](), list(edges)
+        events, found, waiting = len(self._equality.pairs), list[int](), list(edges)
         while waiting:
             edge = waiting.pop()
             if edge >= events:
@@ -170,7 +171,7 @@ class Surroundings:
         return found
 
     def _plain_followers(self, number: int) -> set[int]:
-        events, found, waiting = len(self._findings.judgements), set[int](), list(self._effects.followers[number])
+        events, found, waiting = len(self._equality.pairs), set[int](), list(self._effects.followers[number])
         while waiting:
             follower = waiting.pop()
             if follower >= events:

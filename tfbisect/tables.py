@@ -3,6 +3,7 @@
 Opens no file (`trace.load` does) and judges nothing; what it drops or doubts it counts in `problems`.
 """
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from tfbisect import frames, schema
 from tfbisect.errors import Damaged
+from tfbisect.events import BLOCK, CheckedEvents, Events
 from tfbisect.model import NO_CALL, Edge, Graph, GraphKind, Node, NodeFlag, Opaque, SiteKind, Source
 from tfbisect.notebook import MOST, Card, Facts, Grid, Shown
 
@@ -42,15 +44,22 @@ class Draw(NamedTuple):
 class Trace(Shown):
     """One recorded run; immutable, and no file is open.
 
-    `calls` (sorted by id), `links` (sorted by call), `events` (sorted by call, constants last) and `sites` are NumPy
-    structured arrays with the columns of `schema`. Rows that refer to what is not there were dropped, and `problems`
-    says how many: what they stood for is *not recorded*. A link is kept if the call it leads to is missing (that
-    call had not ended): use `call_row`. `reads`: (moment, call, result) of each value that Python looked at, the first
-    time; a moment is a number between call ids, or that of the first call after it; `info["options"]["reads"]` says
-    whether looks were recorded.
+    `calls` (sorted by id), `links` (sorted by call) and `sites` are NumPy structured arrays with the columns of
+    `schema`, and `events` (sorted by call, constants last) can be used like one, see `CheckedEvents`. Rows that
+    refer to what is not there were dropped, and `problems` says how many: what they stood for is *not recorded*. A
+    link is kept if the call it leads to is missing (that call had not ended): use `call_row`. `reads`: (moment,
+    call, result) of each value that Python looked at, the first time; a moment is a number between call ids, or
+    that of the first call after it; `info["options"]["reads"]` says whether looks were recorded.
     """
 
-    def __init__(self, path: str, tables: Mapping[str, Array], values: Callable[[Spans], list[bytes]]) -> None:
+    def __init__(
+        self,
+        path: str,
+        tables: Mapping[str, Array],
+        values: Callable[[Spans], list[bytes]],
+        events: Events | None = None,
+    ) -> None:
+        """events: instead of those in `tables`."""
         self.path = path
         self._tables = tables
         self._read_values = values
@@ -65,10 +74,11 @@ class Trace(Shown):
         self.sites = tables["sites"]
         self.calls = self._checked_calls()
         self.links = self._checked_links()
-        self.events = self._checked_events()
+        rows = tables["events"]
+        self.events = self._checked_events(Events.of([rows], len(rows)) if events is None else events)
         self.graphs: Sequence[Graph] = _Graphs(self)
         self._read_journal()
-        for table in (*tables.values(), self.calls, self.links, self.events):
+        for table in (*tables.values(), self.calls, self.links):
             table.flags.writeable = False
         self.problems = tuple(self._problems)
 
@@ -96,7 +106,7 @@ class Trace(Shown):
 
     def replaced(self, path: str, **tables: Array) -> "Trace":
         """The same trace under another name, with some of its tables replaced."""
-        return Trace(path, {**self._tables, **tables}, self._read_values)
+        return Trace(path, {**self._tables, **tables}, self._read_values, None if "events" in tables else self.events)
 
     # -- lookups -----------------------------------------------------------------------------------------------------
 
@@ -157,8 +167,9 @@ class Trace(Shown):
 
     def values(self, event_rows: Sequence[int]) -> list[Array | None]:
         """What `value` gives for each of the rows, the file being opened once."""
-        kept = [row for row in event_rows if self.events["value"][row]]
-        spans = [self._tables["values"][self.events["value"][row]].item() for row in kept]
+        numbers = self.events["value"]
+        kept = [row for row in event_rows if numbers[row]]
+        spans = [self._tables["values"][numbers[row]].item() for row in kept]
         found = iter(self._read_values(spans) if spans else ())
         data = {row: self._shaped(row, raw) for row, raw in zip(kept, found, strict=True)}
         return [data.get(row) for row in event_rows]
@@ -168,9 +179,8 @@ class Trace(Shown):
         return int(self._tables["values"]["length"][value])
 
     def _shaped(self, event_row: int, raw: bytes) -> Array | None:
-        event = self.events[event_row]
-        dtype = numpy_dtype(int(self.sites["dtype"][event["site"]]))
-        shape = self.shape(int(event["shape"]))
+        dtype = numpy_dtype(int(self.sites["dtype"][self.events["site"][event_row]]))
+        shape = self.shape(int(self.events["shape"][event_row]))
         if dtype is None or len(raw) % dtype.itemsize:
             return None
         if shape is not None and math.prod(shape) * dtype.itemsize != len(raw):
@@ -180,7 +190,7 @@ class Trace(Shown):
 
     def kept(self, event_row: int) -> bytes | None:
         """The kept bytes of a row of `events`, whatever its type and shape: of a write of some rows, those rows."""
-        return self._kept(int(self.events[event_row]["value"]))
+        return self._kept(int(self.events["value"][event_row]))
 
     def definition(self, graph: int, node: int) -> bytes | None:
         """How an op was made: TensorFlow's NodeDef without name and inputs, serialized. None: it was not recorded."""
@@ -250,7 +260,8 @@ class Trace(Shown):
 
     @cached_property
     def _event_spans(self) -> list[tuple[int, int]]:
-        return _spans(self.events["call"], self.calls["id"])
+        starts = self.events.starts(len(self.calls)).tolist()
+        return list(itertools.pairwise(starts))
 
     @cached_property
     def _link_spans(self) -> list[tuple[int, int]]:
@@ -263,7 +274,7 @@ class Trace(Shown):
 
     @cached_property
     def _constants(self) -> dict[int, dict[int, int]]:
-        first = int(np.searchsorted(self.events["call"], np.uint64(NO_CALL)))
+        first = self.events.called
         found: dict[int, dict[int, int]] = {}
         sites = self.sites[self.events["site"][first:]]
         for i, (graph, node) in enumerate(zip(sites["graph"].tolist(), sites["node"].tolist(), strict=True)):
@@ -396,21 +407,49 @@ class Trace(Shown):
         order = np.lexsort((rows["arg"], rows["call"]))
         return rows[order]
 
-    def _checked_events(self) -> Array:
-        rows, sites = self._tables["events"], self._tables["sites"]
-        bad = rows["site"] >= len(sites)
-        for column, table in (("path", "path_ends"), ("shape", "shape_ends"), ("value", "values")):
-            bad |= rows[column] >= len(self._tables[table])
-        rows = self._keep(rows, bad, "events of what is not there")
-        constant = rows["call"] == np.uint64(NO_CALL)
-        known, at = _find(self.calls["id"], rows["call"])
-        keep = constant | known
-        rows, constant, at = self._keep(rows, ~keep, "events of calls that did not end"), constant[keep], at[keep]
-        site = sites[rows["site"]]
-        bad = constant != (site["kind"] == SiteKind.CONST)
-        called = ~constant
-        bad[called] |= self.calls["graph"][at[called]] != site["graph"][called]
-        return _sorted(self._keep(rows, bad, "events of another graph than the call's"), "call")
+    def _checked_events(self, events: Events) -> CheckedEvents:
+        targets = (("site", "sites"), ("path", "path_ends"), ("shape", "shape_ends"), ("value", "values"))
+        bad = np.zeros(len(events), np.bool_)
+        for column, table in targets if len(events) else ():
+            if events[column].max() >= len(self._tables[table]):
+                bad |= events[column] >= len(self._tables[table])
+        events = self._kept_events(events, bad, "events of what is not there")
+        ids, lengths = events.spans
+        known, _ = _find(self.calls["id"], ids)
+        known |= ids == np.uint64(NO_CALL)
+        events = self._kept_events(events, np.repeat(~known, lengths), "events of calls that did not end")
+        events = self._kept_events(events, self._strange_events(events), "events of another graph than the call's")
+        ids = events.spans[0]
+        if not np.all(ids[1:] > ids[:-1]):
+            events = events.chosen(np.argsort(events["call"], kind="stable"))
+            ids = events.spans[0]
+        known, at = _find(self.calls["id"], ids)
+        return CheckedEvents(events, np.where(known, at, -1))
+
+    def _strange_events(self, events: Events) -> Array:
+        """For each event whether its site is no place in what its call ran."""
+        sites, (ids, lengths) = self._tables["sites"], events.spans
+        constant, (known, at) = ids == np.uint64(NO_CALL), _find(self.calls["id"], ids)
+        graphs = np.full(len(ids), -1, np.int64)  # of no call
+        graphs[known] = self.calls["graph"][at[known]]
+        own = np.where(sites["kind"] == SiteKind.CONST, -1, sites["graph"].astype(np.int64))
+        graphs[constant] = -1
+        bad = np.zeros(len(events), np.bool_)
+        ends = np.cumsum(lengths)
+        low = 0
+        while low < len(ids):  # spans together that have BLOCK events at least
+            high = max(low + 1, int(np.searchsorted(ends, ends[low] + BLOCK)))
+            span = slice(int(ends[low] - lengths[low]), int(ends[min(high, len(ids)) - 1]))
+            bad[span] = np.repeat(graphs[low:high], lengths[low:high]) != own[events["site"][span]]
+            low = high
+        return bad
+
+    def _kept_events(self, events: Events, bad: Array, what: str) -> Events:
+        count = int(np.count_nonzero(bad))
+        if not count:
+            return events
+        self._problems.append(f"{count} {what}: dropped")
+        return events.chosen(~bad)
 
     # -- the journal -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Works on kept values and blames no more than they show.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfbisect.alignment import Alignment
-from tfbisect.bisector import Findings, Judgement, Suspect, What
+from tfbisect.bisector import Findings, Suspect
 from tfbisect.categories import flattened
 from tfbisect.collectives import is_collective
 from tfbisect.culprits import Portraits, shown
@@ -24,10 +24,12 @@ from tfbisect.equality import Equality
 from tfbisect.errors import Usage
 from tfbisect.flow import VARIANT
 from tfbisect.graphdiff import graph_differences
-from tfbisect.model import Comparison, Culprit, GraphKind, SiteKind
+from tfbisect.judgements import Judgement, Judgements, What
+from tfbisect.model import Comparison, Coverage, Culprit, GraphKind, SiteKind
 from tfbisect.outcomes import TOLERANCE, Growth, Tolerated
-from tfbisect.pairwise import SHOWN, aligned, coverage_of, describe, environment_of, not_listed
+from tfbisect.pairwise import aligned, coverage_of, describe, environment_of
 from tfbisect.provenance import Run
+from tfbisect.remarks import SHOWN, warnings_of
 from tfbisect.tables import Trace
 from tfbisect.upstream import above
 
@@ -219,12 +221,12 @@ class _Within:
 
     @cached_property
     def findings(self) -> Findings:
-        judged = [self._judge(number) for number in range(len(self.pairs))]
-        effects = Effects(self.equality, [judgement.edges for judgement in judged])
+        judged = Judgements.of([self._judge(number) for number in range(len(self.pairs))])
+        effects = Effects(self.equality, judged.links(self.equality.mixtures))
         names = effects.file_names
         suspects, ops = [], set()
-        for number in sorted(range(len(judged)), key=self._place):
-            if judged[number].what != What.CULPRIT or number in names:
+        for number in sorted(judged.numbers(What.CULPRIT), key=self._place):
+            if number in names:
                 continue
             tier = 0 if number in effects.to_results else 1 if number in effects.to_outputs else 2
             row = self.pairs[number][0]
@@ -237,7 +239,7 @@ class _Within:
             if op not in ops:
                 ops.add(op)
                 firsts.append(suspect)
-        undecided = [n for n, judgement in enumerate(judged) if judgement.what == What.UNDECIDED and n not in names]
+        undecided = [number for number in judged.numbers(What.UNDECIDED) if number not in names]
         return Findings(firsts, judged, self.equality, effects, names, undecided)
 
     # -- telling -----------------------------------------------------------------------------------------------------
@@ -266,13 +268,14 @@ class _Within:
             graph_differences_total=len(differences),
         )
         calls = tuple(map(len, self.alignment.unpaired_calls))
+        coverage = coverage_of(self.alignment, len(findings.undecided))
         extra, events = drawn(findings, portraits)
         return Comparison(
             verdict=self._verdict(tolerated, calls),
             runs=tuple(map(describe, traces)),
-            warnings=tuple(self._warnings(tolerated, calls)),
+            warnings=tuple(self._warnings(tolerated, coverage)),
             environment=environment,
-            coverage=coverage_of(self.alignment, len(findings.undecided)),
+            coverage=coverage,
             culprits=culprits,
             extra={**extra, TOLERANCE: tolerated.to_json()},
             events=events,
@@ -307,24 +310,17 @@ class _Within:
             return replace(culprit, explanation=text)
         return replace(culprit, explanation=text, category="unknown", causes=())
 
-    def _warnings(self, tolerated: Tolerated, calls: Sequence[int]) -> Iterable[str]:
-        for letter, each in (("A", self.a.trace), ("B", self.b.trace)):
-            yield from (f"run {letter}: {problem}" for problem in each.problems)
-        yield from not_listed(len(self.findings.suspects))
+    def _warnings(self, tolerated: Tolerated, coverage: Coverage) -> Iterable[str]:
+        undecided = [number for number in self.findings.undecided if self.states[number] == BEYOND]
+        agree, unknown = not (tolerated.beyond or tolerated.not_measured), bool(tolerated.not_measured)
+        yield from warnings_of(self.findings, coverage, undecided, agree=agree, values=unknown)
         if tolerated.not_measured:
             yield (
                 f"{tolerated.not_measured} values differ and were not kept, so their error is not known: "
                 "record with --values all"
             )
-        if any(calls):
-            yield f"{calls[0]} calls in run A and {calls[1]} in run B have no partner in the other run"
         if tolerated.within and not tolerated.beyond:
             yield f"{tolerated.within} values differ in bits, all of them within the tolerance"
-        for number in self.findings.undecided[:3]:
-            if self.states[number] == BEYOND:
-                name, op_type, source = shown(self.a, self.pairs[number][0])
-                line = f" at line {source.line}" if source is not None else ""
-                yield f"undecided: {op_type} {name}{line}: {self.findings.judgements[number].reason}"
 
     # -- growth ------------------------------------------------------------------------------------------------------
 
@@ -356,10 +352,9 @@ class _Within:
     def _way(self) -> list[int]:
         """Differences from the inputs to the end: up from the end, through the largest relative error each time."""
         findings = self.findings
-        through: set[int] = set()
+        through: Set[int] = frozenset()
         if findings.suspects:
-            first = findings.suspects[0].number
-            through = findings.effects.below([first]) | {first}
+            through = findings.effects.below(findings.suspects[0].number)
         end = self._end(through)
         way: list[int] = []
         while end is not None and len(way) < STEPS_OF_GROWTH:
@@ -370,7 +365,7 @@ class _Within:
             end = max(wanted or above_it, key=self._size, default=None)
         return way[::-1]
 
-    def _end(self, through: set[int]) -> int | None:
+    def _end(self, through: Set[int]) -> int | None:
         """The last scalar that reached a result, else the last value: the loss, in a program that has one."""
         candidates = [n for n in (through or self.errors) if n in self.errors and self._float(n)]
         effects = self.findings.effects

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from tfbisect import crosscheck
 from tfbisect.alignment import Alignment
-from tfbisect.bisector import Findings, Judgement, Suspect, What, bisect_workers
+from tfbisect.bisector import Findings, Suspect, bisect_workers
 from tfbisect.collectives import is_collective
 from tfbisect.drawing import DRAWN
 from tfbisect.errors import EmptyTrace, Usage
 from tfbisect.files import READERS
 from tfbisect.job import Job, processes, task_of
+from tfbisect.judgements import Judgement, What
 from tfbisect.model import Comparison, Coverage, Culprit, EnvironmentDifference, Json, NodeFlag, SiteKind
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, ManyRuns, RunPair, doubt
 from tfbisect.pairwise import Pair, aligned, check_steps, describe, opaque_of, told
@@ -271,7 +272,7 @@ def _without_late(every: list[Findings], job: Job) -> list[Findings]:
             if any(other.may_lead_to(findings, suspect, job.moment(worker, suspect.place[:2])) for other in others)
         ]
         found.append(_undecided(findings, late))
-    live = [findings.effects.to_results | findings.effects.to_outputs for findings in found]
+    live = [findings.effects.to_results.united(findings.effects.to_outputs) for findings in found]
     open_ones = any(not here.isdisjoint(each.undecided) for here, each in zip(live, found, strict=True))
     if open_ones and all(suspect.tier == 2 for findings in found for suspect in findings.suspects):
         return [replace(findings, suspects=[]) for findings in found]
@@ -317,10 +318,8 @@ def _op(findings: Findings, suspect: Suspect) -> object:
 def _undecided(findings: Findings, suspects: Sequence[Suspect]) -> Findings:
     if not suspects:
         return findings
-    judged = list(findings.judgements)
     numbers = {suspect.number for suspect in suspects if suspect.number >= 0}
-    for number in numbers:
-        judged[number] = Judgement(What.UNDECIDED, reason=LATE)
+    judged = findings.judgements.replaced(dict.fromkeys(numbers, Judgement(What.UNDECIDED, reason=LATE)))
     rest = [suspect for suspect in findings.suspects if suspect not in suspects]
     return replace(findings, suspects=rest, judgements=judged, undecided=sorted({*findings.undecided, *numbers}))
 

@@ -6,6 +6,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from minilang import record
 
@@ -149,7 +150,7 @@ def test_grouping_needs_no_alignment(runs):
     record("w; dense = MatMul x w; other = Exp w; act = Relu dense; loss = Sum act", paths[1], change={"dense@0": 1})
     grouping = Grouping()
     first = Run(load(paths[0]))
-    ops = differing_ops(first, range(len(first.trace.events)))
+    ops = differing_ops(first, np.arange(len(first.trace.events)))
     for number, path in enumerate(paths):
         grouping.add(number, Run(load(path)), ops)
     [group] = grouping.several()
@@ -161,7 +162,7 @@ def test_an_op_that_varies_within_one_run_is_seen(runs):
     [path] = runs({"y@1": 1}, text=text, calls=1)
     run = Run(load(path))
     grouping = Grouping()
-    grouping.add(0, run, differing_ops(run, range(len(run.trace.events))))
+    grouping.add(0, run, differing_ops(run, np.arange(len(run.trace.events))))
     assert [group.op[1] for group in grouping.several()] == ["y"]
 
 

@@ -175,6 +175,17 @@ def test_nothing_behind_an_unmeasured_value_is_blamed(paths):
     assert any(warning.startswith("undecided: Sum loss") for warning in result.warnings)
 
 
+def test_it_warns_of_what_was_not_seen_not_recorded_and_left_out_as_a_comparison_of_bits_does(paths):
+    text, options = "w; dense = MatMul x w; aside = Exp dense; loss = Sum dense", {"options": {"steps": "0:2"}}
+    for path, change in zip(paths, ({}, {"loss@1": 3}), strict=True):
+        record(text, path, values=True, change=change, opaque=["aside"], info=options)
+    bits, near = compare(*paths), compare(*paths, ulp=4)
+    assert near.verdict == "identical" and bits.verdict == "diverged"
+    steps = "only steps 0:2 were recorded; calls are counted from the first one recorded"
+    assert steps in bits.warnings and steps in near.warnings
+    assert any("ran unseen" in warning for warning in near.warnings)
+
+
 def test_ops_of_other_types_meet_under_one_name(paths):
     record("w; y = FusedMatMul x w; loss = Sum y", paths[0], values=True)
     record("w; m = MatMul x w; y = BiasAdd m w; loss = Sum y", paths[1], values=True)

@@ -188,7 +188,9 @@ class Entry:
 
     def names(self, op_type: str) -> bool:
         """Whether the entry speaks of this op type by name or pattern."""
-        return any(fnmatchcase(op_type, pattern) for pattern in self.op_types)
+        # A pattern is compiled each time there are too many of them; most are plain names.
+        patterns = (pattern for pattern in self.op_types if not pattern.isalnum())
+        return op_type in self.op_types or any(fnmatchcase(op_type, pattern) for pattern in patterns)
 
     def names_exactly(self, op_type: str) -> bool:
         """Whether the entry names this op type itself, not by a pattern."""
