@@ -53,8 +53,12 @@ def check(result, planted):
 
 
 def settled(result, share, cheap):
-    """Nothing is undecided: of a full run just what a cheap one may leave out is taken away, so that both are alike."""
-    assert result.coverage.undecided == 0 or (cheap != "ab" and share < 1)
+    """Nothing is undecided: of a full run just what a cheap one may leave out is taken away, so that both are alike.
+
+    Only a callback is, behind an eager op that was not recorded: the recorder takes what functions are given, unlike here.
+    """
+    callback = any(warning.startswith("undecided: PyFunc") for warning in result.warnings)
+    assert result.coverage.undecided == 0 or (cheap != "ab" and share < 1) or callback
 
 
 @settings(max_examples=25, **SETTINGS)
