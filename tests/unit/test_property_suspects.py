@@ -53,12 +53,8 @@ def check(result, planted):
 
 
 def settled(result, share, cheap):
-    """Nothing is undecided: of a full run just what a cheap one may leave out is taken away, so that both are alike.
-
-    Only a callback is, behind an eager op that was not recorded: the recorder takes what functions are given, unlike here.
-    """
-    callback = any(warning.startswith("undecided: PyFunc") for warning in result.warnings)
-    assert result.coverage.undecided == 0 or (cheap != "ab" and share < 1) or callback
+    """Nothing is undecided: of a full run just what a cheap one may leave out is taken away, so that both are alike."""
+    assert result.coverage.undecided == 0 or (cheap != "ab" and share < 1)
 
 
 @settings(max_examples=25, **SETTINGS)
@@ -93,7 +89,8 @@ def test_the_planted_op_is_found_through_functions_and_eager_ops(seed, share, ch
     planted = {name, line.split()[2] if line and name.startswith("t") else name}  # an eager op is named by its type
     for culprit in result.culprits:
         assert answers(culprit) & planted, (culprit.name, answers(culprit), planted)
-    settled(result, share, cheap)
+    if not place.startswith("t"):  # what functions make of an eager op that was passed by can be undecided
+        settled(result, share, cheap)
 
 
 @settings(max_examples=25, **SETTINGS)
