@@ -113,6 +113,7 @@ def test_an_unseeded_draw_of_numpy(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["program.py"]
 
 
+@pytest.mark.slow
 def test_a_setting_that_raises_is_told_with_its_op(tmp_path):
     status, found = cure(tmp_path, RAISES, "--max-runs", "18", "--pairs", "1")
     assert (status, found["minimal"]) == (0, ["TensorFlow's seed"])
@@ -122,6 +123,7 @@ def test_a_setting_that_raises_is_told_with_its_op(tmp_path):
     assert raised[0]["workaround"]
 
 
+@pytest.mark.slow
 def test_runs_under_other_thread_counts(tmp_path):
     status, found = cure(
         tmp_path, THREADS, "--env-b", "TF_NUM_INTRAOP_THREADS=2", "--max-runs", "16", TF_NUM_INTRAOP_THREADS="1"
