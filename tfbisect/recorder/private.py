@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 # What the names were tried on; README.md has the table of versions.
-TRIED = ("2.16.2", "2.18.1", "2.21.0")
+TRIED = ("2.16.2", "2.18.1", "2.20.0", "2.21.0")
 _CONTEXT, _EXECUTE = "tensorflow.python.eager.context", "tensorflow.python.eager.execute"
 _OPS, _SESSION = "tensorflow.python.framework.ops", "tensorflow.python.client.session"
 _C_SESSION, _DATA = "tensorflow.python.client.pywrap_tf_session", "tensorflow.python.data.ops.structured_function"
