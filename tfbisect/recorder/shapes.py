@@ -27,6 +27,9 @@ TRUSTED = frozenset({
     "LogicalAnd", "LogicalOr", "LogicalNot", "Shape", "Size", "Rank", "L2Loss", "ArgMax", "ArgMin", "OneHot",
 })  # fmt: skip
 
+# Graphs into which an import failed: TensorFlow 2.21 may still hold their lock, and to delete one waits for ever.
+_refused: list[Any] = []
+
 
 def certain(graph: Any, definition: Any) -> dict[tuple[str, int], Shape]:
     """{(node, slot): shape} of the outputs whose shape follows from the signature of the function.
@@ -62,11 +65,13 @@ def certain(graph: Any, definition: Any) -> dict[tuple[str, int], Shape]:
     for node in scratch.node:  # inference knows the shape behind a handle only inside a function
         if node.op == "ReadVariableOp" and handles.get(controlflow.base(node.input[0])) is not None:
             _placeholder(node, node.attr["dtype"].type, handles[controlflow.base(node.input[0])])
+    imported = tf.Graph()
     try:
-        with tf.Graph().as_default() as imported:
+        with imported.as_default():
             tf.graph_util.import_graph_def(scratch, name="")
         operations = imported.get_operations()
     except Exception:  # a name, an op or a function that an import refuses: nothing is certain then
+        _refused.append(imported)
         return {}
     outputs = {operation.name: operation.outputs for operation in operations}
     trusted: set[str] = set()
