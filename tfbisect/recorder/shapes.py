@@ -3,6 +3,7 @@
 Asks TensorFlow's own shape inference, by importing the graph into a scratch `tf.Graph`; runs nothing. Public API only.
 """
 
+import ctypes
 from typing import Any
 
 import tensorflow as tf
@@ -26,9 +27,6 @@ TRUSTED = frozenset({
     "PadV2", "Select", "SelectV2", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual",
     "LogicalAnd", "LogicalOr", "LogicalNot", "Shape", "Size", "Rank", "L2Loss", "ArgMax", "ArgMin", "OneHot",
 })  # fmt: skip
-
-# Graphs into which an import failed: TensorFlow 2.21 may still hold their lock, and to delete one waits for ever.
-_refused: list[Any] = []
 
 
 def certain(graph: Any, definition: Any) -> dict[tuple[str, int], Shape]:
@@ -71,7 +69,8 @@ def certain(graph: Any, definition: Any) -> dict[tuple[str, int], Shape]:
             tf.graph_util.import_graph_def(scratch, name="")
         operations = imported.get_operations()
     except Exception:  # a name, an op or a function that an import refuses: nothing is certain then
-        _refused.append(imported)
+        # TensorFlow 2.21 may still hold the graph's lock: to delete it, even as Python ends, would wait for ever.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(imported))
         return {}
     outputs = {operation.name: operation.outputs for operation in operations}
     trusted: set[str] = set()
