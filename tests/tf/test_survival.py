@@ -98,6 +98,7 @@ PARTS: list[tuple[Any, str, int]] = [
     (FunctionRecorder, "_prepare", 0),
     (FunctionRecorder, "_tensor", 0),
     (FunctionRecorder, "_tensor", 3),
+    (FunctionRecorder, "_tensor", 5),  # in the second call: the random stream has begun in the twin
     (FunctionRecorder, "_nodes", 0),
     (FunctionRecorder, "_drain", 0),
     (FunctionRecorder, "_drain", 1),

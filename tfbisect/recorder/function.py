@@ -79,6 +79,7 @@ class FunctionRecorder:
         self._build_lock = threading.RLock()
         self._rows: dict[int, list[tuple[GroupReader, np.ndarray, bytes]]] = {}
         self._queue: Any = None
+        self._no_call: list[Any] = []  # the arguments of a twin that belong to no call
         self._origins = Origins(context, recording.stacks.of_frames)
         self._one_device: bool | None = None
         self._listed: set[str] = set()  # functions whose text is in the trace
@@ -179,7 +180,9 @@ class FunctionRecorder:
                 extra = [self._tensor(row), self._tensor(np.array([1, limit], np.int32))]
             except Exception as error:
                 self._recording.fail(f"arguments of {plan.user}", error)
-                return self._plain(self._context, name, inputs, num_outputs)
+                if not plan.draws:
+                    return self._plain(self._context, name, inputs, num_outputs)
+                extra = self._no_call  # a random stream must go on in the kernel where it began
             manager = cancellation.context()
             try:
                 if manager is None:
@@ -263,7 +266,7 @@ class FunctionRecorder:
             numbers, paths, blobs = (row._numpy_internal() for row in rows)
         for number, path, blob in zip(numbers.tolist(), paths, blobs.tolist(), strict=True):
             reader = self._groups.get(number)
-            if reader is not None:  # else of a call whose end an earlier recording did not see
+            if reader is not None and path[0] >= 0:  # else of a call that an earlier recording saw, or that none did
                 self._rows.setdefault(int(path[0]), []).append((reader, path, blob))
 
     # --- plans ----------------------------------------------------------------------------------------------------
@@ -356,7 +359,7 @@ class FunctionRecorder:
         name = twin.definition.signature.name
         cancelled = cancellation.CancellationManager()
         cancelled.start_cancel()
-        extra = [self._tensor(np.full(PATH, -1, np.int64)), self._tensor(np.array([1, 0], np.int32))]
+        extra = self._no_call = [self._tensor(np.full(PATH, -1, np.int64)), self._tensor(np.array([1, 0], np.int32))]
         try:
             execute.execute_with_cancellation(
                 name, num_outputs=num_outputs, inputs=[*inputs, *extra], attrs=attrs, ctx=self._context,
