@@ -7,8 +7,9 @@ from collections import Counter
 
 import numpy as np
 
+from tfbisect.choices import SUSPECTS
 from tfbisect.model import Graph, GraphKind, Json, Node, NodeFlag, SiteKind
-from tfbisect.passed import MAIN_THREAD, SUSPECTS, is_passed, passed_by
+from tfbisect.passed import MAIN_THREAD, is_passed, passed_by
 from tfbisect.tables import Array, Trace
 
 NAMED = 5  # op types that a warning names

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbisect import launcher
+from tfbisect.choices import ALL
 from tfbisect.errors import CannotWrite, OutputExists, ProgramNotFound, TfbisectError, Usage
 from tfbisect.model import Comparison, Culprit
-from tfbisect.passed import ALL
 
 Compare = Callable[..., Comparison]
 """Takes the paths of two traces or more."""

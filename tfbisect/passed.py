@@ -2,8 +2,7 @@
 
 Passed by is what the knowledge base holds for elementwise and exact: the bits of its result are decided by those of its
 inputs. Recorded all the same is what a walk must know by itself (results, what chooses a branch or ends a loop, what
-Python is given), and ops in whose result most differences of their inputs end. Records nothing; the recorder imports
-this before the program runs, so it imports nothing heavy.
+Python is given), and ops in whose result most differences of their inputs end. Records nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,8 +11,6 @@ from tfbisect import knowledge
 from tfbisect.flow import CALLS, SWITCHES
 from tfbisect.model import Edge, Node, NodeFlag
 
-ALL, SUSPECTS = "all", "suspects"
-CHOICES = (ALL, SUSPECTS)
 MAIN_THREAD = 0
 # DataTypes of tensorflow/core/framework/types.proto
 _COMPLEX = frozenset({8, 18})  # one multiplication rounds several times

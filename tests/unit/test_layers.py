@@ -12,7 +12,7 @@ import tfbisect
 PACKAGE = Path(tfbisect.__file__).parent
 
 LAYERS = [
-    {"version", "errors", "checked", "reasons", "sequences", "reach", "launcher"},
+    {"version", "choices", "errors", "checked", "reasons", "sequences", "reach", "launcher"},
     {"notebook", "progress", "storage"},
     {"model", "schema", "image"},
     {"frames", "events"},
@@ -131,6 +131,10 @@ def test_the_test_above_would_notice(tmp_path):
 
 def test_import_leaves_numpy_to_the_program():
     assert {"numpy", "h5py", "rich"}.isdisjoint(loaded("import tfbisect, tfbisect.cli"))
+
+
+def test_a_recorder_that_waits_for_the_program_loads_nothing_that_compares():
+    assert {"tfbisect.model", "tfbisect.knowledge", "numpy"}.isdisjoint(loaded("import tfbisect.recorder"))
 
 
 LIGHT = [module for _, module in modules() if part(module) not in NEEDS_TENSORFLOW and part(module) != "__main__"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from tfbisect.choices import ALL, OPAQUE, OPS, XLA
 from tfbisect.errors import CannotWrite, OutputExists, TfbisectError, Usage, printable
 
 if TYPE_CHECKING:
@@ -211,8 +212,8 @@ def add_recording(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--values", default="auto", metavar="POLICY", help=VALUES_HELP)
     sub.add_argument(
         "--xla",
-        choices=("opaque", "expand"),
-        default="opaque",
+        choices=XLA,
+        default=OPAQUE,
         help="functions that XLA compiles: recorded from outside, or run and recorded op by op without XLA, which is "
         "another program (default: opaque)",
     )
@@ -223,8 +224,8 @@ def add_recording(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument(
         "--ops",
-        choices=("all", "suspects"),
-        default="all",
+        choices=OPS,
+        default=ALL,
         help="suspects: take no digests of elementwise, exact ops, whose inputs decide their bits. It costs less, and "
         "names an op or one of those above it (default: all)",
     )

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfbisect.choices import ALL
 from tfbisect.commands._shared import (
     STATUS,
     add_recording,
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             return STATUS["identical"] if found.span is None else STATUS["inconclusive"]
         outcome = orchestrator.in_full(found.program, found.outcome, folder, comparison.compare, say)
         if options.values != "none":
-            again = dataclasses.replace(found.program, ops="all")
+            again = dataclasses.replace(found.program, ops=ALL)
             outcome = orchestrator.measure(again, outcome, folder, comparison.compare, say)
         if found.moved == len(found.windows):
             note = f"in each of {found.moved} pairs the runs parted outside of the recorded steps"

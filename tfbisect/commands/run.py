@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
+from tfbisect.choices import ALL
 from tfbisect.commands._shared import (
     Watch,
     add_recording,
@@ -94,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
                 program, folder, options.times, compare, tell, force=options.force, every=options.all
             )
             outcome = orchestrator.in_full(program, outcome, folder, compare, tell)
-            program = dataclasses.replace(program, ops="all")
+            program = dataclasses.replace(program, ops=ALL)
             if options.values != "none":
                 outcome = orchestrator.measure(program, outcome, folder, compare, tell)
             outcome = orchestrator.expand(program, outcome, folder, compare, tell)

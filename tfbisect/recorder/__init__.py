@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tfbisect.choices import ALL, EXPAND, OPAQUE, OPS, SUSPECTS, XLA
 from tfbisect.errors import OutputExists, ProgramNotFound, Usage, printable
-from tfbisect.passed import ALL, CHOICES, SUSPECTS
 from tfbisect.recorder import private, treatment
 from tfbisect.recorder.hooks import Hooks, Listener
 from tfbisect.recorder.policy import ValuePolicy, pattern
@@ -74,10 +74,10 @@ class _Session(Listener):
             raise OutputExists(f"trace {self.path}", found="a file or folder of that name", expected="none")
         if not self.path.absolute().parent.is_dir():
             raise Usage(f"output {self.path}", found="no such folder", expected="an existing folder")
-        if request.xla not in ("opaque", "expand"):
-            raise Usage("xla", found=request.xla, expected="opaque or expand")
-        if request.ops not in CHOICES:
-            raise Usage("ops", found=request.ops, expected=" or ".join(CHOICES))
+        if request.xla not in XLA:
+            raise Usage("xla", found=request.xla, expected=" or ".join(XLA))
+        if request.ops not in OPS:
+            raise Usage("ops", found=request.ops, expected=" or ".join(OPS))
         pattern(request.values)
         self.wants_data = request.data
         self._request, self._wish, self._begun = request, request.wish, begun
@@ -383,7 +383,7 @@ class _Session(Listener):
                 from tfbisect.recorder.function import FunctionRecorder
 
                 self._functions = FunctionRecorder(
-                    self.open(), context, plain, self._before, self._request.xla == "expand"
+                    self.open(), context, plain, self._before, self._request.xla == EXPAND
                 )
 
     def _start_sessions(self) -> None:
@@ -417,7 +417,7 @@ class _Session(Listener):
 
 @contextlib.contextmanager
 def record(
-    path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = "opaque",
+    path: str | os.PathLike[str], *, values: str = "auto", force: bool = False, xla: str = OPAQUE,
     data: bool = False, steps: str | None = None, ops: str = ALL,
 ) -> Iterator[None]:  # fmt: skip
     """Record everything that TensorFlow runs inside the `with` block into a trace at `path`.
@@ -448,7 +448,7 @@ def record_afresh(path: str | os.PathLike[str], *, values: str = "auto") -> Iter
     numbers each time it is recorded. The program continues its streams where they stood before. The block gets a
     function that tells how many values were recorded so far.
     """
-    session = _begin(_Request(path, values, False, "opaque", False, sys.argv, None, PLAIN, fresh_streams=True))
+    session = _begin(_Request(path, values, False, OPAQUE, False, sys.argv, None, PLAIN, fresh_streams=True))
     try:
         yield lambda: session.events
     finally:
@@ -463,7 +463,7 @@ def step() -> None:
 
 def run_program(
     path: str | os.PathLike[str], program: str | os.PathLike[str], args: Sequence[str], *, values: str = "auto",
-    force: bool = False, xla: str = "opaque", data: bool = False, wish: Wish = PLAIN, ops: str = ALL,
+    force: bool = False, xla: str = OPAQUE, data: bool = False, wish: Wish = PLAIN, ops: str = ALL,
 ) -> int:  # fmt: skip
     """Run an unchanged Python program as `__main__` in this process, recorded; -> its exit status.
 

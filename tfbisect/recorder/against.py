@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfbisect.choices import ALL
 from tfbisect.errors import Usage
 from tfbisect.model import NO_CALL, GraphKind, Node, NodeFlag
-from tfbisect.passed import ALL
 from tfbisect.recorder.digest import DT_STRING
 from tfbisect.recorder.policy import ValuePolicy
 from tfbisect.tables import Trace
