@@ -21,9 +21,9 @@ from tfbisect.crosscheck import Grouping, Op, differing_ops, op_of
 from tfbisect.drawing import DRAWN
 from tfbisect.errors import Usage
 from tfbisect.judgements import What
-from tfbisect.model import Comparison, Coverage, Culprit, Json
+from tfbisect.model import Comparison, Culprit, Json
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, EventGroups, ManyRuns, RunPair, doubt
-from tfbisect.pairwise import Pair, compare_pair, environment_of, opaque_of
+from tfbisect.pairwise import Pair, compare_pair, coverages_together, environment_of
 from tfbisect.provenance import Run
 from tfbisect.remarks import SHOWN, not_listed
 from tfbisect.tables import Trace
@@ -99,7 +99,7 @@ class _ManyRuns:
             runs=self._runs(),
             warnings=tuple(self._warnings(check)) + extra,
             environment=environment_of(*infos),
-            coverage=_together([result.coverage for result in self.results]),
+            coverage=coverages_together([result.coverage for result in self.results]),
             culprits=culprits,
             receivers_by_step=shown.receivers_by_step,
             extra={**self._drawn(culprits, shown), MANY_RUNS: many.to_json()},
@@ -342,16 +342,6 @@ def _apart(outputs: Sequence[Sequence[int]]) -> tuple[int, int] | None:
                     if x and y and x != y:
                         return min(x, y), max(x, y)
     return None
-
-
-def _together(coverages: Sequence[Coverage]) -> Coverage:
-    """Of all pairs, added up; what ran unseen once each."""
-    return Coverage(
-        sum(coverage.compared for coverage in coverages),
-        sum(coverage.unmatched for coverage in coverages),
-        sum(coverage.undecided for coverage in coverages),
-        opaque_of(item for coverage in coverages for item in coverage.opaque),
-    )
 
 
 def _moment(culprit: Culprit) -> tuple[object, ...]:

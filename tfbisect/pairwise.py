@@ -108,8 +108,18 @@ def aligned(a: Trace, b: Trace, *, by_name: bool = False) -> Alignment:
 
 def coverage_of(alignment: Alignment, undecided: int) -> Coverage:
     """How much of two runs was compared."""
-    opaque = opaque_of((*alignment.a.trace.opaque, *alignment.b.trace.opaque))
+    opaque = _opaque_of((*alignment.a.trace.opaque, *alignment.b.trace.opaque))
     return Coverage(alignment.compared, alignment.unpaired_events(), undecided, opaque)
+
+
+def coverages_together(coverages: Sequence[Coverage]) -> Coverage:
+    """Of several pairs of runs, added up; what ran unseen once each."""
+    return Coverage(
+        sum(coverage.compared for coverage in coverages),
+        sum(coverage.unmatched for coverage in coverages),
+        sum(coverage.undecided for coverage in coverages),
+        _opaque_of(item for coverage in coverages for item in coverage.opaque),
+    )
 
 
 def _check_schemes(a: Trace, b: Trace) -> None:
@@ -165,7 +175,7 @@ def environment_of(*runs: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...
     )
 
 
-def opaque_of(items: Iterable[Opaque]) -> tuple[Opaque, ...]:
+def _opaque_of(items: Iterable[Opaque]) -> tuple[Opaque, ...]:
     """What ran unseen in some of several runs, once each, with the largest of the counts."""
     found: dict[tuple[str, str, str], Opaque] = {}
     for item in items:

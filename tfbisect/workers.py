@@ -20,9 +20,9 @@ from tfbisect.errors import EmptyTrace, Usage
 from tfbisect.files import READERS
 from tfbisect.job import Job, processes, task_of
 from tfbisect.judgements import Judgement, What
-from tfbisect.model import Comparison, Coverage, Culprit, EnvironmentDifference, Json, NodeFlag, SiteKind
+from tfbisect.model import Comparison, Culprit, EnvironmentDifference, Json, NodeFlag, SiteKind
 from tfbisect.outcomes import MANY_RUNS, CrossCheck, ManyRuns, RunPair, doubt
-from tfbisect.pairwise import Pair, aligned, check_steps, describe, opaque_of, told
+from tfbisect.pairwise import Pair, aligned, check_steps, coverages_together, describe, told
 from tfbisect.tables import Trace
 
 WORKERS = "workers"
@@ -73,7 +73,7 @@ def jobs_together(pairs: Sequence[Comparison]) -> Comparison:
         runs=(pairs[0].runs[0], *(pair.runs[1] for pair in pairs)),
         warnings=tuple(dict.fromkeys(text for pair in pairs for text in pair.warnings)),
         environment=_settings(pairs),
-        coverage=_together([pair.coverage for pair in pairs]),
+        coverage=coverages_together([pair.coverage for pair in pairs]),
         extra={**pairs[0].extra, MANY_RUNS: many.to_json()},
     )
 
@@ -140,7 +140,7 @@ class _Merged:
             runs=tuple(map(self._run, (0, 1))),
             warnings=tuple(self._warnings(pairs, counts)),
             environment=self._environment(pairs),
-            coverage=_together([pair.comparison.coverage for pair in pairs]),
+            coverage=coverages_together([pair.comparison.coverage for pair in pairs]),
             culprits=culprits,
             receivers_by_step=_steps(pairs),
             extra={**_drawn(pairs[shown].comparison, blamed, shown), WORKERS: self._told(pairs)},
@@ -332,16 +332,6 @@ def _moment(culprit: Culprit) -> tuple[object, ...]:
 
 def _all(count: int) -> str:
     return "both workers" if count == 2 else f"all {count} workers"
-
-
-def _together(coverages: Sequence[Coverage]) -> Coverage:
-    """Of all workers, added up; what ran unseen once each."""
-    return Coverage(
-        sum(coverage.compared for coverage in coverages),
-        sum(coverage.unmatched for coverage in coverages),
-        sum(coverage.undecided for coverage in coverages),
-        opaque_of(item for coverage in coverages for item in coverage.opaque),
-    )
 
 
 def _steps(pairs: Sequence[Pair]) -> tuple[tuple[int | None, int], ...]:

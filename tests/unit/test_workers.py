@@ -87,6 +87,18 @@ def reduce(workers: list[Worker], values: list[Any], line: int, change: Sequence
     return [w.together("CollectiveReduceV2", v, total, line, line, more) for w, v, more in each]
 
 
+def stepped(step: str, workers: list[Worker], values: list[Any], line: int, change: Sequence[int]) -> list[Any]:
+    """Each worker does an op of its own ("own"), or all sum ("sum"), or the first one sends ("send")."""
+    if step == "own":
+        return [w.op(v, line, c) for w, v, c in zip(workers, values, change, strict=True)]
+    if step == "sum":
+        return reduce(workers, values, line, change)
+    sent = values[0][1]
+    made = [workers[0].together("CollectiveBcastSendV2", values[0], sent, line, line, change[0])]
+    rest = zip(workers[1:], change[1:], strict=True)
+    return made + [w.together("CollectiveBcastRecvV2", None, sent, line, line, c) for w, c in rest]
+
+
 def told(culprit: Culprit) -> tuple[str, int, list[str]]:
     assert culprit.source is not None
     return culprit.op_type, culprit.source.line, culprit.extra["tasks"]
@@ -404,7 +416,7 @@ STEPS = st.lists(st.sampled_from(["own", "sum", "send"]), min_size=1, max_size=7
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, workers=st.integers(2, 3), data=st.data())
 def test_the_planted_op_of_the_planted_worker_is_the_one_found(steps, workers, data):
-    """Each worker does an op of its own, or all sum, or the first one sends; a change is planted at one of them."""
+    """A change is planted at one of some steps."""
     at = data.draw(st.integers(0, len(steps) - 1), "step")
     who = data.draw(st.integers(0, workers - 1), "worker")
     everywhere = steps[at] != "own" and data.draw(st.booleans(), "everywhere")
@@ -414,16 +426,7 @@ def test_the_planted_op_of_the_planted_worker_is_the_one_found(steps, workers, d
         for number, step in enumerate(steps):
             line, planted = number + 2, run == "b" and number == at
             change = [3 * (planted and (everywhere or w.index == who)) for w in every]
-            if step == "own":
-                values = [w.op(v, line, c) for w, v, c in zip(every, values, change, strict=True)]
-            elif step == "sum":
-                values = reduce(every, values, line, change)
-            else:
-                sent = values[0][1]
-                first = every[0].together("CollectiveBcastSendV2", values[0], sent, line, line, change[0])
-                rest = zip(every[1:], change[1:], strict=True)
-                others = [w.together("CollectiveBcastRecvV2", None, sent, line, line, c) for w, c in rest]
-                values = [first, *others]
+            values = stepped(step, every, values, line, change)
         for w, value in zip(every, values, strict=True):
             w.op(value, 90, op="Exp")
 
@@ -449,15 +452,7 @@ class Plan(NamedTuple):
             line = number + 2
             change = [3 * (run == "b" and (number, w.index) in self.planted) for w in every]
             taken = [each[which % len(each)] for each in values]
-            if step == "own":
-                made = [w.op(v, line, c) for w, v, c in zip(every, taken, change, strict=True)]
-            elif step == "sum":
-                made = reduce(every, taken, line, change)
-            else:
-                sent = taken[0][1]
-                made = [every[0].together("CollectiveBcastSendV2", taken[0], sent, line, line, change[0])]
-                rest = zip(every[1:], change[1:], strict=True)
-                made += [w.together("CollectiveBcastRecvV2", None, sent, line, line, c) for w, c in rest]
+            made = stepped(step, every, taken, line, change)
             for each, value in zip(values, made, strict=True):
                 each.append(value)
         for w, each in zip(every, values, strict=True):
