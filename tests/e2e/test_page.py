@@ -353,6 +353,15 @@ def test_a_trace_of_100000_events_opens_in_two_seconds(opened, tmp_path):
     assert seconds < 6  # under 1 on an idle machine; 2 is the promise, and CI machines are shared
 
 
+def test_all_links_of_the_graph_are_in_the_page(two_culprits):
+    data = json.loads(render(two_culprits, "json", Page()))
+    count = len(data["graph"]["nodes"])
+    data["graph"]["edges"] = [[place % count, (place + 1) % count] for place in range(3 * html_report.ITEMS)]
+    text = render(Comparison.from_json(data), "html", Page())
+    assert '"cut":{}' in text
+    assert json.loads(re.search(r'"edges":(\[\[[^"]*\]\])', text)[1]) == data["graph"]["edges"]
+
+
 def test_a_page_stays_small_whatever_the_trace(tmp_path, two_culprits):
     data = json.loads(render(two_culprits, "json", Page()))
     long = "größe/" * 2000

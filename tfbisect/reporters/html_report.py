@@ -35,10 +35,12 @@ _SCRIPTS = (
 )  # fmt: skip
 _STYLES = ("uPlot.min.css", "tabulator.min.css", "page.css")
 _SOURCE_MAP = re.compile(r"(//|/\*)# sourceMappingURL=\S+( \*/)?\s*")
+_LINKS = "the links of the graph"
 # The lists that grow with a trace, each with what it is called in the page; the largest is cut first.
 _LONG = (
     ("differing ops", ("differing", "rows")),
     ("the ops of the graph", ("graph", "nodes")),
+    (_LINKS, ("graph", "edges")),
     ("culprits", ("culprits",)),
     ("things not seen", ("coverage", "opaque")),
     ("settings", ("environment",)),
@@ -97,7 +99,10 @@ def _fitted(data: Json, room: int, meaning: dict[str, str]) -> str:
         if not items:
             del sizes[name]
         if path == ("graph", "nodes"):  # nodes are numbered in order, nearest first
-            data["graph"]["edges"] = [edge for edge in data["graph"]["edges"] if max(edge) < keep]
+            edges = data["graph"]["edges"]
+            edges[:] = [edge for edge in edges if max(edge) < keep]
+            if _LINKS in sizes:
+                sizes[_LINKS] = len(_encoded(edges))
         if path == ("differing", "sources"):
             _forget_sources(data["differing"], keep)
     return _encoded({**data, "cut": cut})
